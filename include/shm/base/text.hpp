@@ -1,0 +1,41 @@
+#pragma once
+/// @file Text of limited length that can lie in shared memory.
+
+#include <algorithm>
+#include <array>
+#include <concepts>
+#include <cstddef>
+#include <string_view>
+
+namespace shm::inline v1 {
+
+/// Holds up to `Capacity - 1` characters without allocating; longer text is cut. Always terminated.
+template <std::size_t Capacity>
+class fixed_text {
+ public:
+  constexpr fixed_text() noexcept = default;
+  template <std::convertible_to<std::string_view> Text>
+  constexpr fixed_text(Text const& text) noexcept {
+    append(text);
+  }
+
+  constexpr void append(std::string_view text) noexcept {
+    std::size_t const used = view().size();
+    std::size_t const taken = std::min(text.size(), Capacity - 1 - used);
+    std::copy_n(text.data(), taken, characters_.data() + used);
+    characters_[used + taken] = '\0';
+  }
+
+  /// The text up to its first zero, or up to the capacity: safe on memory that others can write.
+  [[nodiscard]] constexpr std::string_view view() const noexcept {
+    auto const end = std::find(characters_.begin(), characters_.end() - 1, '\0');
+    return {characters_.data(), static_cast<std::size_t>(end - characters_.begin())};
+  }
+  [[nodiscard]] constexpr char const* c_str() const noexcept { return characters_.data(); }
+  [[nodiscard]] constexpr bool is_empty() const noexcept { return characters_.front() == '\0'; }
+
+ private:
+  std::array<char, Capacity> characters_{};
+};
+
+}  // namespace shm::inline v1

@@ -1,0 +1,163 @@
+#pragma once
+/// @file A group of processes on one machine: agreement, barrier, allgather.
+
+#include <algorithm>
+#include <concepts>
+#include <cstddef>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+#include "shm/error.hpp"
+#include "shm/group/agreement.hpp"
+#include "shm/group/control_block.hpp"
+#include "shm/group/state.hpp"
+#include "shm/sync/fence.hpp"
+
+namespace shm::inline v1 {
+
+/// A handle of a group of ranks. Move-only; the memory behind it is shared with the group's windows,
+/// which may outlive it. Destroying it is local: it marks that this rank has left, and ranks that
+/// still wait for it get errc::peer_left.
+///
+/// Collective calls of one group come from one thread at a time, in the same order on every rank.
+class group {
+ public:
+  /// Makes an invalid group.
+  group() noexcept = default;
+  explicit group(std::shared_ptr<detail::group_state> state) noexcept : state_(std::move(state)) {}
+
+  group(group&& other) noexcept : state_(std::move(other.state_)) {}
+  group& operator=(group&& other) noexcept {
+    std::swap(state_, other.state_);
+    return *this;
+  }
+  ~group() {
+    if (state_) state_->leave();
+  }
+
+  /// This process's number in the group, 0 .. size() - 1; -1 where the group is invalid.
+  [[nodiscard]] int rank() const noexcept { return state_ ? state_->rank() : -1; }
+  /// The number of ranks; 0 where the group is invalid.
+  [[nodiscard]] int size() const noexcept { return state_ ? state_->size() : 0; }
+  /// Whether this is a group, not a default-constructed or moved-from handle.
+  [[nodiscard]] bool valid() const noexcept { return state_ != nullptr; }
+
+  /// Waits until every rank has called it.
+  ///
+  /// Collective: all ranks.
+  /// Ordering:   what any rank wrote before the call is visible to every rank after it.
+  /// Errors:     errc::peer_lost, errc::peer_left where a rank will never call it; the same on all.
+  /// Cost:       one fence; no system call unless it waits long.
+  void barrier() { cross(operation::barrier); }
+
+  /// Runs `f` on every rank; where any throws, all throw the same error.
+  ///
+  /// Returns:    what this rank's `f` returns.
+  /// Collective: all ranks.
+  /// Ordering:   what any rank wrote before or in `f` is visible to every rank after the call.
+  /// Errors:     the error of the first rank whose `f` threw: that `shm::error`, or
+  ///             errc::rank_failed with the text of another exception. errc::peer_lost,
+  ///             errc::peer_left as in `barrier`.
+  template <std::invocable F>
+  std::invoke_result_t<F> agree(F&& f) {
+    valid_state(operation::agree).require_whole(operation::agree);
+    if constexpr (std::is_void_v<std::invoke_result_t<F>>) {
+      vote(run([&] { std::invoke(std::forward<F>(f)); }));
+    } else {
+      std::optional<std::invoke_result_t<F>> result;
+      vote(run([&] { result.emplace(std::invoke(std::forward<F>(f))); }));
+      return *std::move(result);
+    }
+  }
+
+  /// Gathers one block of equal length from every rank.
+  ///
+  /// Shapes:     mine [n] bytes; all [size() * n] bytes, block r belongs to rank r.
+  /// Requires:   n is the same on all ranks; `all` does not overlap `mine`.
+  /// Collective: all ranks.
+  /// Ordering:   as `barrier`.
+  /// Errors:     errc::invalid_argument, on the calling rank alone, where `all` has another length;
+  ///             else as `barrier`.
+  /// Cost:       one fence for each 1024 bytes of a block.
+  void allgather(std::span<std::byte const> mine, std::span<std::byte> all) {
+    auto& state = valid_state(operation::allgather);
+    auto const n = mine.size();
+    if (all.size() != n * static_cast<std::size_t>(size())) {
+      throw error({.cause = errc::invalid_argument,
+                   .rank = rank(),
+                   .subject = "the result must have size() blocks of the length of one",
+                   .remedy = {}},
+                  {.where = operation::allgather, .size = size(), .agreed = false});
+    }
+    constexpr std::size_t chunk = detail::desk::scratch_bytes;
+    for (std::size_t at = 0; at < n; at += chunk) {
+      auto const part = mine.subspan(at, std::min(n - at, chunk));
+      // The set that this fence does not end with is still being read; this one is not, since all
+      // ranks have come out of the fence before the last.
+      auto const set = sync::load_own(state.block().line(rank()).arrived) & 1U;
+      std::ranges::copy(part, state.block().desk_of(rank()).scratch[set].begin());
+      cross(operation::allgather);
+      for (int r = 0; r < size(); ++r) {
+        auto const from = std::span(state.block().desk_of(r).scratch[set]).first(part.size());
+        std::ranges::copy(from, all.subspan(static_cast<std::size_t>(r) * n + at).begin());
+      }
+    }
+  }
+
+  /// The state that windows share. For the library's own headers.
+  [[nodiscard]] std::shared_ptr<detail::group_state> const& state() const noexcept {
+    return state_;
+  }
+
+ private:
+  detail::group_state& valid_state(operation where) const {
+    if (!state_) {
+      throw error({.cause = errc::empty, .subject = "the group", .remedy = {}}, {.where = where});
+    }
+    return *state_;
+  }
+
+  void cross(operation where) {
+    auto& state = valid_state(where);
+    state.require_whole(where);
+    sync::fence fence(state.block().lines(), state.header().fence, state.rank(),
+                      state.settings().fence, state.patience());
+    if (auto const missing = fence.cross(detail::control_roll{state})) {
+      throw state.absence_error(state.settle(state.header().verdict, *missing), where);
+    }
+  }
+
+  /// Runs `f`; returns what it throws, as ranks tell it each other.
+  template <class F>
+  static failure run(F const& f) {
+    try {
+      f();
+      return {};
+    } catch (error const& e) {
+      return e.details();
+    } catch (std::exception const& e) {
+      return {.cause = errc::rank_failed, .subject = std::string_view(e.what()), .remedy = {}};
+    } catch (...) {
+      return {.cause = errc::rank_failed,
+              .subject = "an exception that is not a std::exception",
+              .remedy = {}};
+    }
+  }
+
+  void vote(failure const& mine) {
+    detail::agreement agreement(*state_);
+    if (auto failed = agreement.settle({.where = operation::agree, .cause = mine})) {
+      throw std::move(*failed);
+    }
+  }
+
+  std::shared_ptr<detail::group_state> state_;
+};
+
+}  // namespace shm::inline v1

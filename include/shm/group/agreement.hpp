@@ -1,0 +1,208 @@
+#pragma once
+/// @file Agreement: every rank votes, and every rank returns the same decision.
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "shm/error.hpp"
+#include "shm/group/control_block.hpp"
+#include "shm/group/state.hpp"
+#include "shm/sync/arrival.hpp"
+#include "shm/sync/wait.hpp"
+
+namespace shm::inline v1::detail {
+
+/// What one rank brings to an agreement.
+struct proposal {
+  operation where = operation::none;
+  call_arguments arguments{};
+  std::span<std::string_view const> equal{};  ///< names of the leading arguments, the same on all
+  failure cause{};                            ///< a failure of this rank, if it has failed
+};
+
+/// How an agreement has ended, in the 64 bits of `control_header::decision`:
+///
+///     bits 32..63  epoch
+///     bits 28..31  kind
+///     bits  0..27  rank
+struct decision {
+  enum class kind : std::uint32_t {
+    done,    ///< every rank has voted and none has failed
+    failed,  ///< `rank` is the first that has; why, its ballot says
+    ruled,   ///< rank 0 has found a failure, in its ruling
+    left,    ///< `rank` has left without a vote
+    dead,    ///< `rank` has died without a vote, or rank 0 before it could decide
+  };
+  kind is = kind::done;
+  int rank = 0;
+
+  static constexpr std::uint64_t encode(std::uint32_t epoch, kind is, int rank) noexcept {
+    return static_cast<std::uint64_t>(epoch) << 32 | static_cast<std::uint64_t>(is) << 28 |
+           static_cast<std::uint32_t>(rank);
+  }
+  static constexpr decision decode(std::uint64_t word) noexcept {
+    return {static_cast<kind>(word >> 28 & 15U), static_cast<int>(word & 0xfffffffU)};
+  }
+};
+
+/// One agreement among all ranks of a group.
+///
+/// A rank casts its vote into its ballot of this epoch. Rank 0 reads all votes and sets the decision
+/// by compare-and-swap; any rank that finds a voter missing for good sets that by the same
+/// compare-and-swap. So there is one decision, and everybody returns it. A ballot is used again two
+/// epochs later: the decision between says that everybody has read it.
+class agreement {
+ public:
+  explicit agreement(group_state& state) noexcept : state_(state), epoch_(state.next_epoch()) {}
+
+  /// Votes and returns the error that all ranks agreed on, if any.
+  ///
+  /// `prepare` is run by rank 0 alone once every rank has voted without a failure and with equal
+  /// arguments; what it throws becomes the error of all. What rank 0 writes in it is visible to all
+  /// ranks afterwards. After the decision rank 0 makes no system call, and is the first to return.
+  template <class Prepare>
+  std::optional<error> settle(proposal const& mine, Prepare const& prepare) {
+    auto& ballot = state_.block().ballot_of(state_.rank(), epoch_);
+    ballot.where = mine.where;
+    ballot.arguments = mine.arguments;
+    ballot.cause = mine.cause;
+    sync::store(ballot.epoch, epoch_);
+    if (state_.rank() == 0) {
+      decide(mine, prepare);
+    } else {
+      sync::wait_until(state_.patience(), [&] { return is_decided(); }, [&] { return give_up(); });
+    }
+    return explain(decision::decode(sync::load(state_.header().decision)), mine.where);
+  }
+
+  std::optional<error> settle(proposal const& mine) {
+    return settle(mine, [] {});
+  }
+
+  [[nodiscard]] std::uint32_t epoch() const noexcept { return epoch_; }
+
+ private:
+  [[nodiscard]] ballot& ballot_of(int rank) const noexcept {
+    return state_.block().ballot_of(rank, epoch_);
+  }
+  [[nodiscard]] bool has_voted(int rank) const noexcept {
+    return sync::load(ballot_of(rank).epoch) == epoch_;
+  }
+  [[nodiscard]] bool is_decided() const noexcept {
+    return sync::load(state_.header().decision) >> 32 == epoch_;
+  }
+
+  /// Sets the decision unless there is one.
+  void set(decision::kind is, int rank) noexcept {
+    std::atomic_ref word(state_.header().decision);
+    auto seen = word.load(std::memory_order_acquire);
+    if (seen >> 32 == epoch_) return;
+    // acq_rel: the decision carries all votes, and what rank 0 has prepared. A failure means that
+    // another rank has decided; its decision is loaded, with acquire, by `settle`.
+    word.compare_exchange_strong(seen, decision::encode(epoch_, is, rank),
+                                 std::memory_order_acq_rel, std::memory_order_acquire);
+  }
+
+  /// Looks at all votes. Returns whether the agreement is decided now.
+  bool give_up() noexcept {
+    auto const view = sync::look_at_all(
+        state_.size(), [&](int rank) { return has_voted(rank); }, control_roll{state_});
+    if (view.is == sync::outlook::state::hopeless) {
+      set_missing(view.missing);
+    } else if (state_.rank() != 0) {
+      auto const root = control_roll{state_}(0);
+      if (root != sync::standing::present) set_missing({root, 0});
+    }
+    return is_decided();
+  }
+
+  void set_missing(sync::absence const& missing) noexcept {
+    set(missing.why == sync::standing::dead ? decision::kind::dead : decision::kind::left,
+        missing.rank);
+  }
+
+  template <class Prepare>
+  void decide(proposal const& mine, Prepare const& prepare) {
+    for (int rank = 1; rank < state_.size(); ++rank) {
+      sync::wait_until(state_.patience(), [&] { return has_voted(rank); },
+                       [&] { return give_up(); });
+      if (is_decided()) return;
+    }
+    for (int rank = 0; rank < state_.size(); ++rank) {
+      if (ballot_of(rank).cause.is_failure()) return set(decision::kind::failed, rank);
+    }
+    try {
+      if (auto const difference = first_difference(mine)) return rule(*difference);
+      prepare();
+    } catch (error const& e) {
+      return rule(e.details());
+    } catch (std::exception const& e) {
+      return rule({.cause = errc::out_of_memory, .subject = std::string_view(e.what())});
+    }
+    set(decision::kind::done, 0);
+  }
+
+  void rule(failure const& found) noexcept {
+    auto& ruling = state_.header().rulings[epoch_ & 1U];
+    ruling = found;
+    if (ruling.rank < 0) ruling.rank = 0;
+    set(decision::kind::ruled, ruling.rank);
+  }
+
+  /// Compares what every rank calls, and with what, to rank 0's own.
+  [[nodiscard]] std::optional<failure> first_difference(proposal const& mine) const {
+    for (int rank = 1; rank < state_.size(); ++rank) {
+      auto const& other = ballot_of(rank);
+      if (other.where != mine.where) {
+        return failure{.cause = errc::mismatch,
+                       .rank = rank,
+                       .subject = "the call is " + std::string(words_for(other.where)) +
+                                  " there, and " + std::string(words_for(mine.where)) +
+                                  " on rank 0",
+                       .remedy = "make collective calls in the same order on every rank"};
+      }
+      for (std::size_t i = 0; i < mine.equal.size(); ++i) {
+        if (other.arguments[i] == mine.arguments[i]) continue;
+        return failure{.cause = errc::mismatch,
+                       .rank = rank,
+                       .subject = std::string(mine.equal[i]) + " is " +
+                                  std::to_string(other.arguments[i]) + " there, and " +
+                                  std::to_string(mine.arguments[i]) + " on rank 0",
+                       .remedy = {}};
+      }
+    }
+    return std::nullopt;
+  }
+
+  [[nodiscard]] std::optional<error> explain(decision const& how, operation where) const {
+    error_context const context{.where = where, .size = state_.size(), .agreed = true};
+    switch (how.is) {
+      case decision::kind::done:
+        return std::nullopt;
+      case decision::kind::failed: {
+        failure found = ballot_of(how.rank).cause;
+        if (found.rank < 0) found.rank = how.rank;
+        return error(found, context);
+      }
+      case decision::kind::ruled:
+        return error(state_.header().rulings[epoch_ & 1U], context);
+      case decision::kind::left:
+      case decision::kind::dead:
+        break;
+    }
+    auto const why = how.is == decision::kind::dead ? sync::standing::dead : sync::standing::left;
+    auto const missing = state_.settle(state_.header().verdict, {why, how.rank});
+    return state_.absence_error(missing, where);
+  }
+
+  group_state& state_;
+  std::uint32_t epoch_;
+};
+
+}  // namespace shm::inline v1::detail

@@ -1,0 +1,119 @@
+#pragma once
+/// @file Layout of the control block: the shared memory through which a group talks.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "shm/base/settings.hpp"
+#include "shm/base/size.hpp"
+#include "shm/error.hpp"
+#include "shm/os/attach.hpp"
+#include "shm/os/process.hpp"
+#include "shm/os/topology.hpp"
+#include "shm/sync/arrival.hpp"
+#include "shm/sync/fence.hpp"
+#include "shm/version.hpp"
+
+namespace shm::inline v1::detail {
+
+/// "shm ctrl" in ASCII.
+inline constexpr std::uint64_t control_magic = 0x6c727463206d6873U;
+
+/// Arguments of a collective call that must be the same on every rank, or that all must know.
+using call_arguments = std::array<std::uint64_t, 6>;
+
+/// One rank's vote in one agreement.
+struct alignas(line_bytes) ballot {
+  std::uint32_t epoch = 0;  ///< stored last: the vote is cast
+  operation where = operation::none;
+  call_arguments arguments{};
+  failure cause{};
+};
+
+/// Where the object of the window in creation is to be found. Written by rank 0 alone.
+struct object_notice {
+  os::object_address address{};
+  os::identifier nonce{};
+  std::uint64_t page_bytes = 0;
+};
+
+/// What rank 0 says while a communicator is made.
+enum class phase : std::uint32_t {
+  exchanging,  ///< nothing yet
+  passing,     ///< descriptors were sent: one more exchange follows
+  ready,       ///< all ranks are attached: the last word is an agreement
+  aborted,     ///< see the ruling
+};
+
+/// The part of the control block that belongs to no rank.
+struct control_header {
+  std::uint64_t magic = 0;
+  std::uint32_t layout = 0;
+  std::int32_t ranks = 0;
+  os::identifier nonce{};
+  shm::settings settings{};        ///< rank 0's; what was automatic is decided by the first agreement
+  sync::patience patience{};
+  alignas(line_bytes) phase stage = phase::exchanging;
+  alignas(line_bytes) std::uint64_t decision = 0;  ///< epoch in bits 32..63; see agreement.hpp
+  sync::verdict_word deaths;        ///< the first rank found dead by anyone
+  sync::verdict_word verdict;       ///< why no collective call of the group can succeed any more
+  sync::fence_words fence;
+  object_notice notice;
+  std::array<failure, 2> rulings{};  ///< of even and odd epochs: what rank 0 has found wrong
+};
+
+/// What one rank writes beside its arrival line.
+struct alignas(line_bytes) desk {
+  static constexpr std::size_t scratch_bytes = 1024;
+
+  std::array<ballot, 2> ballots{};  ///< of even and odd epochs
+  alignas(line_bytes) std::uint32_t entered = 0;  ///< bootstrap exchanges that the rank has entered
+  std::uint32_t passed = 0;                       ///< and that have returned to it
+  os::processor_set processors{};
+  alignas(line_bytes) std::array<std::array<std::byte, scratch_bytes>, 2> scratch{};
+};
+
+/// One process's view of a control block:
+///
+///     control_header
+///     arrival_line [ranks]
+///     desk         [ranks]
+class control_block {
+ public:
+  static constexpr std::size_t size_bytes(int ranks) noexcept {
+    return sizeof(control_header) +
+           static_cast<std::size_t>(ranks) * (sizeof(sync::arrival_line) + sizeof(desk));
+  }
+
+  control_block(std::byte* address, int ranks) noexcept
+      : header_(reinterpret_cast<control_header*>(address)), ranks_(ranks) {}
+
+  [[nodiscard]] control_header& header() const noexcept { return *header_; }
+  [[nodiscard]] std::span<sync::arrival_line> lines() const noexcept {
+    return {reinterpret_cast<sync::arrival_line*>(header_ + 1), static_cast<std::size_t>(ranks_)};
+  }
+  [[nodiscard]] sync::arrival_line& line(int rank) const noexcept {
+    return lines()[static_cast<std::size_t>(rank)];
+  }
+  [[nodiscard]] detail::desk& desk_of(int rank) const noexcept {
+    auto* const desks = reinterpret_cast<detail::desk*>(lines().data() + ranks_);
+    return desks[rank];
+  }
+  [[nodiscard]] ballot& ballot_of(int rank, std::uint32_t epoch) const noexcept {
+    return desk_of(rank).ballots[epoch & 1U];
+  }
+
+  /// Whether this is the block that `nonce` names, in a layout that this code knows.
+  [[nodiscard]] bool is_of(os::identifier const& nonce) const noexcept {
+    return header_->magic == control_magic && header_->layout == layout_version &&
+           header_->ranks == ranks_ && header_->nonce == nonce;
+  }
+
+ private:
+  control_header* header_;
+  int ranks_;
+};
+
+}  // namespace shm::inline v1::detail

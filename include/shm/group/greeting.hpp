@@ -1,0 +1,241 @@
+#pragma once
+/// @file What ranks tell each other through the bootstrap while they become a group.
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "shm/base/settings.hpp"
+#include "shm/base/text.hpp"
+#include "shm/error.hpp"
+#include "shm/group/control_block.hpp"
+#include "shm/oob/out_of_band.hpp"
+#include "shm/os/attach.hpp"
+#include "shm/os/descriptor_passing.hpp"
+#include "shm/os/process.hpp"
+#include "shm/sync/arrival.hpp"
+#include "shm/version.hpp"
+
+namespace shm::inline v1::detail {
+
+/// "shm oob1" in ASCII.
+inline constexpr std::uint64_t greeting_magic = 0x31626f6f206d6873U;
+
+/// One rank's message in every exchange: 256 bytes in all versions, the version first.
+struct greeting {
+  enum class state : std::uint32_t { idle, attached, waiting, failed };
+
+  std::uint64_t magic = greeting_magic;
+  std::uint32_t layout = layout_version;
+  std::uint32_t stage = 0;  ///< which exchange the sender is in
+  std::int32_t rank = -1;
+  std::int32_t size = 0;
+  greeting::state state = state::idle;
+  std::int32_t system = 0;  ///< where failed: errno
+  errc cause{};             ///< where failed
+  shm::settings settings{};
+  os::identifier boot{};
+  os::identifier nonce{};       ///< rank 0: of the control block
+  os::object_address object{};  ///< rank 0: the control block
+  fixed_text<144> subject{};    ///< where failed
+
+  [[nodiscard]] failure as_failure() const {
+    return {.cause = cause, .system = system, .rank = rank, .subject = subject.view(), .remedy = {}};
+  }
+};
+static_assert(sizeof(greeting) == 256 && std::is_trivially_copyable_v<greeting>);
+
+/// Says which ranks are on which machine: "ranks 0 to 1, 4 are on one machine; ranks 2 to 3 …".
+inline std::string machines_in_words(std::span<greeting const> all) {
+  std::vector<os::identifier> machines;
+  for (auto const& one : all) {
+    if (std::ranges::find(machines, one.boot) == machines.end()) machines.push_back(one.boot);
+  }
+  std::string text;
+  for (auto const& machine : machines) {
+    text += text.empty() ? "ranks " : "; ranks ";
+    bool is_first = true;
+    for (std::size_t r = 0; r < all.size(); ++r) {
+      if (all[r].boot != machine) continue;
+      std::size_t last = r;
+      while (last + 1 < all.size() && all[last + 1].boot == machine) ++last;
+      if (!is_first) text += ", ";
+      text += std::to_string(r);
+      if (last > r) text.append(" to ").append(std::to_string(last));
+      is_first = false;
+      r = last;
+    }
+    text += " are on one machine";
+  }
+  return text;
+}
+
+/// The exchanges of greetings, and what they have brought to light so far.
+///
+/// An allgather that fails on this rank may have taken its turn, or not; if not, the others still
+/// wait for it. Every greeting names its exchange, so a rank that has moved on sees that the others
+/// are one exchange behind, and repeats. After the last one a rank asks the control block whether
+/// any other has come out of it, and repeats its call if after two seconds none has.
+class greeting_exchange {
+ public:
+  explicit greeting_exchange(out_of_band_ref oob)
+      : oob_(oob), all_(static_cast<std::size_t>(oob.size())) {
+    mine_.rank = oob.rank();
+    mine_.size = oob.size();
+    mine_.boot = os::boot_identifier();
+  }
+
+  [[nodiscard]] greeting& mine() noexcept { return mine_; }
+  [[nodiscard]] greeting const& from(int rank) const noexcept {
+    return all_[static_cast<std::size_t>(rank)];
+  }
+
+  /// Makes this rank's progress through exchanges seen in the control block.
+  void observe(control_block const& block) noexcept {
+    block_ = block;
+    if (!own_failure_) mine_.state = greeting::state::attached;
+  }
+
+  /// Marks this rank as waiting for a descriptor from rank 0 on `socket`.
+  void await(int socket) noexcept {
+    socket_ = socket;
+    mine_.state = greeting::state::waiting;
+  }
+
+  /// Marks this rank as failed, from the next exchange on.
+  void fail(failure const& why) {
+    if (own_failure_) return;
+    own_failure_ = why;
+    own_failure_->rank = mine_.rank;
+    mine_.state = greeting::state::failed;
+    mine_.cause = why.cause;
+    mine_.system = why.system;
+    mine_.subject = why.subject.view();
+  }
+
+  /// Takes rank 0's word for the failure of the whole.
+  void rule(failure const& why) noexcept { ruling_ = why; }
+
+  /// The failure that all ranks report, as far as this rank knows.
+  [[nodiscard]] std::optional<failure> first_failure() const {
+    if (ruling_) return ruling_;
+    for (auto const& one : all_) {
+      if (one.state == greeting::state::failed) return one.as_failure();
+    }
+    return own_failure_;
+  }
+  [[nodiscard]] std::optional<failure> const& own_failure() const noexcept { return own_failure_; }
+
+  [[nodiscard]] int count_waiting() const noexcept {
+    return static_cast<int>(std::ranges::count(all_, greeting::state::waiting, &greeting::state));
+  }
+
+  /// Exchanges greetings. Never throws: a failure of the bootstrap becomes this rank's own.
+  void run(std::uint32_t stage) {
+    mine_.stage = stage;
+    if (block_) sync::store(own_desk().entered, stage);
+    constexpr int most_calls = 3;
+    for (int call = 0; call < most_calls; ++call) {
+      if (gather()) {
+        if (is_anyone_behind()) continue;
+        if (block_) sync::store(own_desk().passed, stage);
+        examine();
+        return;
+      }
+      if (stage == 1 || !is_awaited(stage)) return;
+    }
+  }
+
+ private:
+  [[nodiscard]] desk& own_desk() const noexcept { return block_->desk_of(mine_.rank); }
+
+  bool gather() {
+    std::vector<greeting> incoming(all_.size());
+    try {
+      oob_.allgather(std::as_bytes(std::span(&mine_, 1)),
+                     std::as_writable_bytes(std::span(incoming)));
+    } catch (error const& e) {
+      fail(e.details());
+      return false;
+    } catch (std::exception const& e) {
+      fail({.cause = errc::bootstrap_failed, .subject = std::string_view(e.what()), .remedy = {}});
+      return false;
+    }
+    all_ = std::move(incoming);
+    return true;
+  }
+
+  /// Whether another rank was in an earlier exchange: this rank's last call took no turn.
+  [[nodiscard]] bool is_anyone_behind() const noexcept {
+    return std::ranges::any_of(all_, [&](greeting const& one) {
+      return one.magic == greeting_magic && one.stage < mine_.stage;
+    });
+  }
+
+  /// Whether the others still wait for this rank in exchange `stage`, as far as can be seen.
+  [[nodiscard]] bool is_awaited(std::uint32_t stage) const {
+    using namespace std::chrono_literals;
+    constexpr auto patience = 2s;
+    if (!block_) {
+      return socket_ >= 0 &&
+             !os::is_readable(socket_, patience);
+    }
+    auto const deadline = std::chrono::steady_clock::now() + patience;
+    while (std::chrono::steady_clock::now() < deadline) {
+      for (int r = 0; r < oob_.size(); ++r) {
+        if (r != mine_.rank && sync::load(block_->desk_of(r).passed) >= stage) return false;
+      }
+      std::this_thread::sleep_for(1ms);
+    }
+    return true;
+  }
+
+  /// Compares the greetings with rank 0's. Every rank sees the same and comes to the same end.
+  void examine() {
+    auto const& root = all_.front();
+    for (std::size_t r = 0; r < all_.size() && !ruling_; ++r) {
+      auto const& one = all_[r];
+      failure found{.rank = static_cast<int>(r)};
+      if (one.magic != greeting_magic || one.rank != static_cast<int>(r)) {
+        found.cause = errc::bootstrap_failed;
+        found.subject = "the allgather did not bring this rank's message to its place";
+        found.remedy = "gather equal blocks of bytes in the order of the ranks";
+      } else if (one.layout != root.layout) {
+        found.cause = errc::mismatch;
+        found.subject = "the layout of shared memory is version " + std::to_string(one.layout) +
+                        " there, and " + std::to_string(root.layout) + " on rank 0";
+        found.remedy = "build all ranks with the same version of the library";
+      } else if (one.size != root.size) {
+        found.cause = errc::mismatch;
+        found.subject = "the number of ranks is " + std::to_string(one.size) + " there, and " +
+                        std::to_string(root.size) + " on rank 0";
+      } else if (one.boot != root.boot) {
+        found.cause = errc::not_shareable;
+        found.subject = machines_in_words(all_);
+      } else {
+        continue;
+      }
+      ruling_ = found;
+    }
+  }
+
+  out_of_band_ref oob_;
+  greeting mine_;
+  std::vector<greeting> all_;
+  std::optional<control_block> block_;
+  int socket_ = -1;
+  std::optional<failure> own_failure_;
+  std::optional<failure> ruling_;
+};
+
+}  // namespace shm::inline v1::detail

@@ -1,0 +1,147 @@
+#pragma once
+/// @file What a process keeps of a group: shared by the group's handle and its windows.
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "shm/base/settings.hpp"
+#include "shm/error.hpp"
+#include "shm/group/control_block.hpp"
+#include "shm/os/attach.hpp"
+#include "shm/os/descriptor_passing.hpp"
+#include "shm/os/file_descriptor.hpp"
+#include "shm/os/liveness.hpp"
+#include "shm/os/mapping.hpp"
+#include "shm/os/shared_object.hpp"
+#include "shm/sync/arrival.hpp"
+#include "shm/sync/fence.hpp"
+#include "shm/sync/wait.hpp"
+
+namespace shm::inline v1::detail {
+
+/// Sockets to the ranks that cannot open rank 0's descriptors themselves.
+struct descriptor_channel {
+  std::vector<std::pair<int, os::file_descriptor>> peers;  ///< on rank 0: rank and socket
+  os::file_descriptor to_root;                             ///< on such a rank: to rank 0
+};
+
+/// The state of a group in one process. Lives as long as the group's handle or any of its windows,
+/// and as long as it lives the rank counts as living.
+class group_state {
+ public:
+  group_state(os::mapping block, os::file_descriptor own_description, int rank, int size)
+      : mapping_(std::move(block)),
+        block_(mapping_.bytes().data(), size),
+        life_(std::move(own_description), rank),
+        rank_(rank),
+        size_(size),
+        owner_(::getpid()) {}
+
+  [[nodiscard]] int rank() const noexcept { return rank_; }
+  [[nodiscard]] int size() const noexcept { return size_; }
+  [[nodiscard]] control_block const& block() const noexcept { return block_; }
+  [[nodiscard]] control_header& header() const noexcept { return block_.header(); }
+  [[nodiscard]] shm::settings const& settings() const noexcept { return header().settings; }
+  [[nodiscard]] sync::patience patience() const noexcept { return header().patience; }
+  [[nodiscard]] descriptor_channel& channel() noexcept { return channel_; }
+
+  /// Whether this process made the state: false in a forked child, which must leave no marks.
+  [[nodiscard]] bool is_owner() const noexcept { return ::getpid() == owner_; }
+
+  /// Marks that this rank's handle is gone.
+  void leave() noexcept {
+    if (is_owner()) sync::store(block_.line(rank_).left, 1);
+  }
+
+  /// Tells whether `rank` can be waited for, given the word where it marks that it has left.
+  [[nodiscard]] sync::standing standing_of(int rank, std::uint32_t& left) const noexcept {
+    if (sync::load(left) != 0) return sync::standing::left;
+    if (rank == rank_ || life_.is_held_by(rank)) return sync::standing::present;
+    // It may have left, in order, between the two questions.
+    return sync::load(left) != 0 ? sync::standing::left : sync::standing::dead;
+  }
+
+  /// Settles what all ranks report about the memory that `verdict` belongs to. After a death the
+  /// group is lost for good: this rank's later calls throw at once.
+  sync::absence settle(sync::verdict_word& verdict, sync::absence found) noexcept {
+    if (found.why == sync::standing::dead) found = header().deaths.settle(found);
+    found = verdict.settle(found);
+    if (found.why == sync::standing::dead) lost_ = found;
+    return found;
+  }
+
+  /// Throws where this rank has learnt that the group is lost. A rank does not enter a collective
+  /// call then; those that wait for it find the same death, since calls come in the same order.
+  void require_whole(operation where) const {
+    if (lost_) throw absence_error(*lost_, where);
+  }
+
+  [[nodiscard]] error absence_error(sync::absence const& missing, operation where) const {
+    return error({.cause = missing.why == sync::standing::dead ? errc::peer_lost : errc::peer_left,
+                  .rank = missing.rank},
+                 {.where = where, .size = size_, .agreed = true});
+  }
+
+  /// Returns a new epoch: the number of the next agreement.
+  std::uint32_t next_epoch() noexcept { return ++epoch_; }
+  void start_epochs(std::uint32_t last) noexcept { epoch_ = last; }
+  [[nodiscard]] std::uint32_t epoch() const noexcept { return epoch_; }
+
+  /// Tells all ranks where an object of rank 0 is to be found. Rank 0 only, inside an agreement.
+  void publish(os::shared_object const& object, os::identifier const& nonce) {
+    header().notice = {.address = os::address_of(object), .nonce = nonce,
+                       .page_bytes = object.page_bytes};
+    for (auto const& [rank, socket] : channel_.peers) {
+      try {
+        os::send_parcel(socket.number(), {.nonce = nonce, .number = epoch_},
+                        object.descriptor.number());
+      } catch (error const& refused) {
+        // A peer that is gone is found by the next agreement, with its rank.
+        int const number = refused.details().system;
+        if (number != EPIPE && number != ECONNRESET) throw;
+      }
+    }
+  }
+
+  /// Opens the object that rank 0 has published in the agreement that has just ended.
+  os::file_descriptor fetch() {
+    auto const& notice = header().notice;
+    if (!channel_.to_root.is_open()) return os::attach(notice.address);
+    while (auto parcel = os::receive_parcel(channel_.to_root.number())) {
+      // Descriptors of creations that failed before they were received are dropped here.
+      if (parcel->what.nonce == notice.nonce && parcel->descriptor.is_open()) {
+        return std::move(parcel->descriptor);
+      }
+    }
+    os::throw_refused(ECONNRESET, "receiving a descriptor from rank 0");
+  }
+
+ private:
+  os::mapping mapping_;
+  control_block block_;
+  os::life_lock life_;
+  descriptor_channel channel_;
+  int rank_;
+  int size_;
+  pid_t owner_;
+  std::uint32_t epoch_ = 0;
+  std::optional<sync::absence> lost_;
+};
+
+/// The roll of a group, for waits in its control block.
+struct control_roll {
+  group_state const& state;
+  sync::standing operator()(int rank) const noexcept {
+    return state.standing_of(rank, state.block().line(rank).left);
+  }
+  [[nodiscard]] std::optional<sync::absence> verdict() const noexcept {
+    return state.header().verdict.settled();
+  }
+};
+
+}  // namespace shm::inline v1::detail

@@ -1,0 +1,145 @@
+#pragma once
+/// @file Descriptors sent from process to process over a Unix socket.
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <string_view>
+
+#include "shm/os/call.hpp"
+#include "shm/os/file_descriptor.hpp"
+#include "shm/os/process.hpp"
+
+namespace shm::inline v1::os {
+
+/// What travels beside a descriptor, or alone as a greeting.
+struct parcel {
+  identifier nonce{};
+  std::uint32_t number = 0;  ///< the creation that the descriptor belongs to, or the sender's rank
+  std::uint32_t reserved = 0;
+};
+
+namespace detail {
+
+/// Fills the abstract address that belongs to `nonce`; returns its length.
+///
+/// Source: unix(7): an abstract address begins with a zero byte and leaves nothing in a directory.
+inline socklen_t abstract_address(identifier const& nonce, sockaddr_un& address) noexcept {
+  address = {};
+  address.sun_family = AF_UNIX;
+  constexpr char digits[] = "0123456789abcdef";
+  std::size_t at = 1;
+  for (char const c : std::string_view{"shm."}) address.sun_path[at++] = c;
+  for (auto const word : nonce) {
+    for (int shift = 60; shift >= 0; shift -= 4) address.sun_path[at++] = digits[word >> shift & 15];
+  }
+  return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + at);
+}
+
+inline file_descriptor open_socket() {
+  file_descriptor result{::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)};
+  if (!result.is_open()) throw_last("opening a Unix socket");
+  return result;
+}
+
+}  // namespace detail
+
+/// Opens the socket at which ranks ask for descriptors.
+inline file_descriptor listen_at(identifier const& nonce) {
+  auto result = detail::open_socket();
+  sockaddr_un address;
+  auto const length = detail::abstract_address(nonce, address);
+  auto const* const generic = reinterpret_cast<sockaddr const*>(&address);
+  if (::bind(result.number(), generic, length) != 0) throw_last("binding a Unix socket");
+  if (::listen(result.number(), 4096) != 0) throw_last("listening on a Unix socket");
+  return result;
+}
+
+/// Sends a parcel, with `descriptor` where it is not negative. Never raises SIGPIPE.
+inline void send_parcel(int socket, parcel const& what, int descriptor = -1) {
+  iovec part{const_cast<parcel*>(&what), sizeof what};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  if (descriptor >= 0) {
+    message.msg_control = control;
+    message.msg_controllen = sizeof control;
+    cmsghdr* const head = CMSG_FIRSTHDR(&message);
+    head->cmsg_level = SOL_SOCKET;
+    head->cmsg_type = SCM_RIGHTS;
+    head->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(head), &descriptor, sizeof descriptor);
+  }
+  if (retry([&] { return ::sendmsg(socket, &message, MSG_NOSIGNAL); }) < 0) {
+    throw_last("sending a descriptor");
+  }
+}
+
+/// A received parcel, with the descriptor that came with it, if any.
+struct received_parcel {
+  parcel what;
+  file_descriptor descriptor;
+};
+
+/// Receives the next parcel; nothing where the other end is closed or sent something else.
+inline std::optional<received_parcel> receive_parcel(int socket) {
+  received_parcel result;
+  iovec part{&result.what, sizeof result.what};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  auto const got = retry([&] { return ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC); });
+  cmsghdr const* const head = got < 0 ? nullptr : CMSG_FIRSTHDR(&message);
+  if (head != nullptr && head->cmsg_level == SOL_SOCKET && head->cmsg_type == SCM_RIGHTS) {
+    int number = -1;
+    std::memcpy(&number, CMSG_DATA(head), sizeof number);
+    result.descriptor = file_descriptor{number};
+  }
+  if (got != static_cast<ssize_t>(sizeof result.what)) return std::nullopt;
+  if ((message.msg_flags & MSG_CTRUNC) != 0) {
+    throw_refused(EMFILE, "receiving a descriptor");
+  }
+  return result;
+}
+
+/// Whether `socket` has something to read, or its other end is closed, within `timeout`.
+inline bool is_readable(int socket, std::chrono::milliseconds timeout) noexcept {
+  pollfd wait{.fd = socket, .events = POLLIN, .revents = 0};
+  return ::poll(&wait, 1, static_cast<int>(timeout.count())) > 0;
+}
+
+/// Connects to the socket of `nonce` and asks for descriptors as `rank`. Does not wait: the request
+/// lies in the kernel until it is accepted.
+inline file_descriptor ask_for_descriptors(identifier const& nonce, int rank) {
+  auto result = detail::open_socket();
+  sockaddr_un address;
+  auto const length = detail::abstract_address(nonce, address);
+  if (retry([&] {
+        return ::connect(result.number(), reinterpret_cast<sockaddr const*>(&address), length);
+      }) != 0) {
+    throw_last("connecting to rank 0");
+  }
+  send_parcel(result.number(), {.nonce = nonce, .number = static_cast<std::uint32_t>(rank)});
+  return result;
+}
+
+/// Accepts one rank that has asked; nothing where nobody is waiting within `timeout`.
+inline file_descriptor accept_one(int listener, std::chrono::milliseconds timeout) {
+  if (!is_readable(listener, timeout)) return {};
+  return file_descriptor{
+      retry([&] { return ::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC); })};
+}
+
+}  // namespace shm::inline v1::os

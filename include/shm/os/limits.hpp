@@ -1,0 +1,67 @@
+#pragma once
+/// @file What the kernel lets this process have, asked before it would kill.
+
+#include <sys/resource.h>
+#include <sys/statfs.h>
+
+#include <charconv>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <string_view>
+
+#include "shm/base/size.hpp"
+#include "shm/error.hpp"
+#include "shm/os/process.hpp"
+
+namespace shm::inline v1::os {
+
+inline constexpr std::uint64_t unlimited = std::numeric_limits<std::uint64_t>::max();
+
+/// Returns how many bytes are free on the file system of an open object; `unlimited` where it sets
+/// no bound or does not say.
+inline std::uint64_t free_bytes(int descriptor) noexcept {
+  struct statfs status {};
+  if (::fstatfs(descriptor, &status) != 0 || status.f_blocks == 0) return unlimited;
+  return static_cast<std::uint64_t>(status.f_bavail) * static_cast<std::uint64_t>(status.f_bsize);
+}
+
+/// Returns the largest size in bytes that a file of this process may have. A larger one is not
+/// refused but kills the process (SIGXFSZ), also for anonymous memory.
+inline std::uint64_t file_size_limit() noexcept {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return unlimited;
+  return limit.rlim_cur;
+}
+
+/// Returns how many bytes the machine can still give without swapping; `unlimited` where the kernel
+/// does not say.
+///
+/// Source: proc(5), /proc/meminfo, MemAvailable, in kB of 1024 bytes.
+inline std::uint64_t available_memory() {
+  std::string const text = read_kernel_file("/proc/meminfo");
+  constexpr std::string_view label = "MemAvailable:";
+  auto const at = text.find(label);
+  if (at == std::string::npos) return unlimited;
+  auto const digits = text.find_first_not_of(' ', at + label.size());
+  std::uint64_t kilobytes = 0;
+  std::from_chars(text.data() + digits, text.data() + text.size(), kilobytes);
+  return kilobytes * 1024;
+}
+
+/// Checks, before any page of an object is touched, that the system has room for `bytes` of it: what
+/// follows could otherwise be killed instead of being refused.
+///
+/// Errors: errc::no_space for its file system, errc::out_of_memory for the machine.
+inline void require_room(int descriptor, std::uint64_t bytes) {
+  auto const check = [bytes](std::uint64_t room, errc cause, std::string_view what) {
+    if (bytes <= room) return;
+    throw error({.cause = cause,
+                 .subject = bytes_in_words(bytes) + " are needed, and " + std::string(what) +
+                            " has " + bytes_in_words(room) + " left"});
+  };
+  check(free_bytes(descriptor), errc::no_space, "the file system of the backend");
+  check(available_memory(), errc::out_of_memory, "this machine");
+}
+
+}  // namespace shm::inline v1::os

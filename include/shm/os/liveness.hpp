@@ -1,0 +1,105 @@
+#pragma once
+/// @file Death of processes, as the kernel sees it: locks that end with their holder.
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "shm/os/call.hpp"
+#include "shm/os/file_descriptor.hpp"
+
+namespace shm::inline v1::os {
+
+/// Holds a write lock on byte `rank` of an object as long as it lives, and asks whether other ranks
+/// hold theirs.
+///
+/// The lock belongs to the open file description: the kernel drops it when the process dies (also
+/// while it is a zombie), keeps it while the process is stopped, and sees it from every PID
+/// namespace. A forked child shares the description, and would keep the lock beyond its parent's
+/// death: the child's copy is closed as it is forked.
+///
+/// Source: fcntl(2), "Open file description locks".
+class life_lock {
+ public:
+  /// Takes the lock.
+  ///
+  /// Requires: no other process or object shares the open file description of `own`.
+  /// Errors:   errc::mismatch where another process holds the lock of this rank.
+  life_lock(file_descriptor own, int rank) : file_(std::move(own)) {
+    registry::instance().add(*this);
+    auto range = byte(F_WRLCK, rank);
+    if (::fcntl(file_.number(), F_OFD_SETLK, &range) != 0) {
+      int const number = errno;
+      registry::instance().remove(*this);
+      if (number == EAGAIN || number == EACCES) {
+        throw error({.cause = errc::mismatch,
+                     .subject = "two processes have rank " + std::to_string(rank)});
+      }
+      throw_refused(number, "locking a byte of the control block");
+    }
+  }
+  life_lock(life_lock const&) = delete;
+  life_lock& operator=(life_lock const&) = delete;
+  ~life_lock() { registry::instance().remove(*this); }
+
+  /// Whether `rank`, not the caller's own, holds its lock. A refused question counts as yes: a
+  /// living rank must never be taken for dead.
+  [[nodiscard]] bool is_held_by(int rank) const noexcept {
+    auto range = byte(F_WRLCK, rank);
+    return ::fcntl(file_.number(), F_OFD_GETLK, &range) != 0 || range.l_type != F_UNLCK;
+  }
+
+  [[nodiscard]] int descriptor() const noexcept { return file_.number(); }
+
+ private:
+  /// The live locks of this process, for the handler that runs in a forked child. Locked across
+  /// fork(2), so that the child finds the list whole.
+  class registry {
+   public:
+    static registry& instance() {
+      static registry* const only = new registry;  // never destroyed: used by late destructors
+      return *only;
+    }
+    void add(life_lock& lock) {
+      std::scoped_lock const guard(mutex_);
+      locks_.push_back(&lock);
+    }
+    void remove(life_lock& lock) noexcept {
+      std::scoped_lock const guard(mutex_);
+      std::erase(locks_, &lock);
+    }
+
+   private:
+    registry() {
+      ::pthread_atfork([] { instance().mutex_.lock(); }, [] { instance().mutex_.unlock(); },
+                       [] { instance().close_in_child(); });
+    }
+    void close_in_child() noexcept {
+      for (auto* const lock : locks_) lock->file_.reset();
+      locks_.clear();
+      mutex_.unlock();
+    }
+
+    std::mutex mutex_;
+    std::vector<life_lock*> locks_;
+  };
+
+  static struct flock byte(short type, int rank) noexcept {
+    struct flock range {};
+    range.l_type = type;
+    range.l_whence = SEEK_SET;
+    range.l_start = rank;
+    range.l_len = 1;
+    return range;
+  }
+
+  file_descriptor file_;
+};
+
+}  // namespace shm::inline v1::os

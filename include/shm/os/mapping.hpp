@@ -1,0 +1,134 @@
+#pragma once
+/// @file A mapping of shared memory that unmaps itself, and the populating of its pages.
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstddef>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "shm/base/size.hpp"
+#include "shm/os/call.hpp"
+#include "shm/os/limits.hpp"
+
+namespace shm::inline v1::os {
+
+/// Returns the size in bytes of the machine's base pages.
+inline std::size_t base_page_bytes() noexcept {
+  static std::size_t const bytes = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  return bytes;
+}
+
+/// Owns one shared, writable mapping of a whole object. Moved-from and default-constructed objects
+/// own none.
+class mapping {
+ public:
+  mapping() noexcept = default;
+
+  /// Maps the first `bytes` bytes of the object behind `descriptor`.
+  ///
+  /// Errors: errc::out_of_memory where address space or mappings run out; else as mmap(2) says.
+  mapping(int descriptor, std::size_t bytes) {
+    void* const address =
+        ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+    if (address == MAP_FAILED) {
+      int const number = errno;
+      throw_refused(number, "mapping " + bytes_in_words(bytes),
+                    number == ENOMEM ? "raise the limit of address space (ulimit -v) or of mappings "
+                                       "(sysctl vm.max_map_count), or ask for less"
+                                     : "");
+    }
+    bytes_ = {static_cast<std::byte*>(address), bytes};
+  }
+
+  mapping(mapping&& other) noexcept : bytes_(std::exchange(other.bytes_, {})) {}
+  mapping& operator=(mapping&& other) noexcept {
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+  ~mapping() { reset(); }
+
+  [[nodiscard]] std::span<std::byte> bytes() const noexcept { return bytes_; }
+
+  void reset() noexcept {
+    if (!bytes_.empty()) ::munmap(bytes_.data(), bytes_.size());
+    bytes_ = {};
+  }
+
+ private:
+  std::span<std::byte> bytes_;
+};
+
+namespace detail {
+
+/// Advice number of MADV_POPULATE_WRITE, which older C library headers lack.
+///
+/// Source: madvise(2), since Linux 5.14; include/uapi/asm-generic/mman-common.h.
+inline constexpr int populate_write_advice = 23;
+
+/// Whether populate_write_advice can be believed on this machine: some emulators answer success to
+/// any advice and do nothing.
+inline bool has_populate_write(std::span<std::byte> page) noexcept {
+  static bool const honest = ::madvise(page.data(), page.size(), -1) != 0 && errno == EINVAL;
+  return honest;
+}
+
+/// Touches every page without changing a byte.
+inline void touch(std::span<std::byte> bytes) noexcept {
+  for (std::size_t at = 0; at < bytes.size(); at += base_page_bytes()) {
+    // relaxed: nobody else uses these bytes before the creation is agreed, which orders them
+    std::atomic_ref(*reinterpret_cast<unsigned char*>(&bytes[at]))
+        .fetch_or(0, std::memory_order_relaxed);
+  }
+}
+
+}  // namespace detail
+
+/// Makes every page of `part` exist, so that no later access can fail for want of memory.
+///
+/// Requires: part lies in `whole`, the mapping of all of the object behind `descriptor`. Without a
+///           descriptor (-1) a kernel before 5.14 cannot reserve, and pages are only touched.
+/// Effects:  contents do not change; pages are placed by the caller's memory policy; the page tables
+///           of this process are filled.
+/// Errors:   errc::no_space or errc::out_of_memory; nothing is killed.
+/// Source:   madvise(2), MADV_POPULATE_WRITE: EFAULT stands for an access that would raise SIGBUS.
+inline void populate(std::span<std::byte> whole, std::span<std::byte> part, int descriptor) {
+  if (part.empty()) return;
+  std::size_t const page = base_page_bytes();
+  auto const begin =
+      round_down(static_cast<std::size_t>(part.data() - whole.data()), page);
+  auto const end = static_cast<std::size_t>(part.data() - whole.data()) + part.size();
+  auto const pages = whole.subspan(begin, end - begin);
+  std::string const subject = "reserving " + bytes_in_words(part.size());
+  if (detail::has_populate_write(pages.first(1))) {
+    if (retry([&] {
+          return ::madvise(pages.data(), pages.size(), detail::populate_write_advice);
+        }) == 0) {
+      return;
+    }
+    int const number = errno;
+    if (number == EFAULT) {
+      auto const free = free_bytes(descriptor);
+      throw error({.cause = free == unlimited ? errc::out_of_memory : errc::no_space,
+                   .subject = subject + (free == unlimited
+                                             ? std::string{}
+                                             : ", of which " + bytes_in_words(free) + " are free")});
+    }
+    if (number != EINVAL) throw_refused(number, subject);
+  }
+  // A kernel before 5.14: reserve the space in the object first, then touching cannot fail.
+  if (descriptor >= 0 && retry([&] {
+        return ::fallocate(descriptor, 0, static_cast<off_t>(begin),
+                           static_cast<off_t>(pages.size()));
+      }) != 0) {
+    throw_last(subject);
+  }
+  detail::touch(pages);
+}
+
+}  // namespace shm::inline v1::os

@@ -1,0 +1,82 @@
+#pragma once
+/// @file Who this process is, and on which machine.
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <charconv>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "shm/os/call.hpp"
+#include "shm/os/file_descriptor.hpp"
+
+namespace shm::inline v1::os {
+
+/// 128 bits that tell one object, or one machine, from every other.
+using identifier = std::array<std::uint64_t, 2>;
+
+/// Returns a new random identifier.
+inline identifier random_identifier() {
+  identifier id{};
+  auto const got = retry([&] { return ::getrandom(id.data(), sizeof id, 0); });
+  if (got != static_cast<ssize_t>(sizeof id)) throw_last("getrandom of 16 bytes");
+  return id;
+}
+
+/// Reads a small file of the kernel, at most `capacity` bytes of it; empty where it cannot be read.
+inline std::string read_kernel_file(char const* path, std::size_t capacity = 4096) {
+  file_descriptor const file{retry([&] { return ::open(path, O_RDONLY | O_CLOEXEC); })};
+  if (!file.is_open()) return {};
+  std::string text(capacity, '\0');
+  auto const got = retry([&] { return ::read(file.number(), text.data(), text.size()); });
+  text.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
+  return text;
+}
+
+/// Returns the identifier of this boot of this machine; zero where the kernel does not tell.
+///
+/// Source: random(4), /proc/sys/kernel/random/boot_id: a UUID in hexadecimal.
+inline identifier boot_identifier() {
+  std::string hexadecimal;
+  for (char const c : read_kernel_file("/proc/sys/kernel/random/boot_id", 64)) {
+    if (c != '-' && c != '\n') hexadecimal.push_back(c);
+  }
+  identifier id{};
+  if (hexadecimal.size() != 32) return id;
+  char const* const text = hexadecimal.data();
+  std::from_chars(text, text + 16, id[0], 16);
+  std::from_chars(text + 16, text + 32, id[1], 16);
+  return id;
+}
+
+/// Returns the number of threads of this process; 0 where /proc cannot be read.
+///
+/// Source: proc(5), the line "Threads:" of /proc/self/status.
+inline int thread_count() {
+  std::string const status = read_kernel_file("/proc/self/status");
+  constexpr std::string_view label = "Threads:\t";
+  auto const at = status.find(label);
+  int count = 0;
+  if (at != std::string::npos) {
+    std::from_chars(status.data() + at + label.size(), status.data() + status.size(), count);
+  }
+  return count;
+}
+
+/// Whether this program has an MPI library that is initialised. Looks it up by name, so that
+/// nothing needs to be linked.
+inline bool is_mpi_initialized() {
+  using query = int (*)(int*);
+  auto const ask = reinterpret_cast<query>(::dlsym(RTLD_DEFAULT, "MPI_Initialized"));
+  int flag = 0;
+  return ask != nullptr && ask(&flag) == 0 && flag != 0;
+}
+
+}  // namespace shm::inline v1::os

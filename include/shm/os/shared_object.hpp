@@ -1,0 +1,123 @@
+#pragma once
+/// @file A shared memory object without a name.
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "shm/base/size.hpp"
+#include "shm/os/call.hpp"
+#include "shm/os/file_descriptor.hpp"
+#include "shm/os/limits.hpp"
+#include "shm/os/mapping.hpp"
+#include "shm/os/process.hpp"
+
+namespace shm::inline v1::os {
+
+/// How a shared object came about.
+enum class origin : std::uint32_t {
+  memfd,         ///< anonymous memory; never had a name
+  unnamed_file,  ///< a file of a file system that never had a name
+  removed_file,  ///< a file that had a name for the moment between two system calls
+};
+
+/// One shared memory object, of a fixed size, zero everywhere. The memory lives until the last
+/// descriptor and mapping of any process is gone.
+struct shared_object {
+  file_descriptor descriptor;
+  std::size_t bytes = 0;
+  std::size_t page_bytes = 0;  ///< the page size that the object's memory comes in
+  os::origin origin = os::origin::memfd;
+};
+
+namespace detail {
+
+/// Gives a new object its size.
+///
+/// Errors: errc::limit_reached for a size above RLIMIT_FSIZE, which would kill the process
+///         (SIGXFSZ) if it were tried; errc::size_overflow above what a file can have.
+inline void resize(int descriptor, std::size_t bytes, std::string_view where) {
+  std::string const subject = bytes_in_words(bytes) + " in " + std::string(where);
+  if (bytes > static_cast<std::size_t>(std::numeric_limits<off_t>::max())) {
+    throw error({.cause = errc::size_overflow, .subject = subject});
+  }
+  if (auto const limit = file_size_limit(); bytes > limit) {
+    throw error({.cause = errc::limit_reached,
+                 .subject = subject + ", but files of this process may have " +
+                            bytes_in_words(limit),
+                 .remedy = "raise the file-size limit (ulimit -f), or ask for less"});
+  }
+  if (retry([&] { return ::ftruncate(descriptor, static_cast<off_t>(bytes)); }) != 0) {
+    throw_last(subject);
+  }
+}
+
+/// Opens a file in `directory` that has no name afterwards, on file systems without O_TMPFILE.
+inline file_descriptor open_removed(std::string const& directory) {
+  auto const id = random_identifier();
+  std::string const path =
+      directory + "/shm." + std::to_string(id[0]) + "." + std::to_string(id[1]);
+  file_descriptor file{retry([&] {
+    return ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+  })};
+  if (!file.is_open()) throw_last("creating a file in " + directory);
+  ::unlink(path.c_str());
+  return file;
+}
+
+}  // namespace detail
+
+/// Makes an object of anonymous memory, sealed against resizing. `label` is seen in /proc only.
+///
+/// Source: memfd_create(2); MFD_NOEXEC_SEAL (8, since Linux 6.3) is tried first, since
+///         vm.memfd_noexec may demand it.
+inline shared_object make_anonymous(char const* label, std::size_t bytes) {
+  constexpr unsigned noexec_seal = 8U;
+  constexpr unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
+  int number = ::memfd_create(label, flags | noexec_seal);
+  if (number < 0 && errno == EINVAL) number = ::memfd_create(label, flags);
+  shared_object object{.descriptor = file_descriptor{number},
+                       .bytes = bytes,
+                       .page_bytes = base_page_bytes(),
+                       .origin = origin::memfd};
+  if (!object.descriptor.is_open()) throw_last("anonymous memory (memfd_create)");
+  detail::resize(number, bytes, "anonymous memory");
+  // A refused seal costs a protection against mistakes, nothing else.
+  ::fcntl(number, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+  return object;
+}
+
+/// Makes an object that is a nameless file in `directory`.
+///
+/// Errors: errc::permission_denied, errc::system_failure with the directory's name; as `resize`.
+/// Source: open(2), O_TMPFILE; EOPNOTSUPP and EISDIR stand for a system without it.
+inline shared_object make_unnamed(std::string const& directory, std::size_t bytes) {
+  shared_object object{
+      .descriptor = file_descriptor{retry(
+          [&] { return ::open(directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600); })},
+      .bytes = bytes,
+      .page_bytes = base_page_bytes(),
+      .origin = origin::unnamed_file};
+  if (!object.descriptor.is_open()) {
+    if (errno != EOPNOTSUPP && errno != EISDIR) {
+      throw_last("a file in " + directory,
+                 errno == ENOENT ? "mount a tmpfs there, for every rank" : "");
+    }
+    object.descriptor = detail::open_removed(directory);
+    object.origin = origin::removed_file;
+  }
+  detail::resize(object.descriptor.number(), bytes, directory);
+  return object;
+}
+
+}  // namespace shm::inline v1::os

@@ -1,0 +1,270 @@
+#pragma once
+/// @file A window: memory of every rank, reachable by all.
+
+#include <cassert>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+#include "shm/base/size.hpp"
+#include "shm/error.hpp"
+#include "shm/group.hpp"
+#include "shm/options.hpp"
+#include "shm/policy/runtime.hpp"
+#include "shm/policy/segment_policy.hpp"
+#include "shm/residency.hpp"
+#include "shm/window/creation.hpp"
+#include "shm/window/segment.hpp"
+
+namespace shm::inline v1 {
+
+/// A type whose objects processes can share: copied byte by byte, and no pointer.
+template <class T>
+concept shareable = std::is_object_v<T> && std::is_trivially_copyable_v<T> &&
+                    !std::is_pointer_v<std::remove_all_extents_t<T>> &&
+                    !std::is_member_pointer_v<std::remove_all_extents_t<T>>;
+
+namespace detail {
+
+/// Everything of a window that does not depend on its type. Moved-from and default-constructed ones
+/// are empty.
+class untyped_window {
+ public:
+  untyped_window() noexcept = default;
+  explicit untyped_window(std::shared_ptr<detail::segment> made) noexcept
+      : segment_(std::move(made)), base_(segment_->base()), blocks_(segment_->blocks().data()) {}
+  untyped_window(untyped_window&& other) noexcept
+      : segment_(std::move(other.segment_)),
+        base_(std::exchange(other.base_, nullptr)),
+        blocks_(std::exchange(other.blocks_, nullptr)) {}
+  untyped_window& operator=(untyped_window&& other) noexcept {
+    std::swap(segment_, other.segment_);
+    std::swap(base_, other.base_);
+    std::swap(blocks_, other.blocks_);
+    return *this;
+  }
+  ~untyped_window() = default;
+
+  /// Creates a window; see `window`.
+  static untyped_window create(group& ranks, segment_policy_ref policy, segment_wish const& wish) {
+    return untyped_window(segment_creation(ranks.state(), policy, wish).run());
+  }
+
+  [[nodiscard]] bool valid() const noexcept { return base_ != nullptr; }
+  [[nodiscard]] int rank() const noexcept { return valid() ? segment_->rank() : -1; }
+  [[nodiscard]] int size() const noexcept { return valid() ? segment_->size() : 0; }
+
+  /// The block of a rank that exists.
+  [[nodiscard]] std::span<std::byte> block(int rank) const noexcept {
+    auto const& entry = blocks_[rank];
+    return {base_ + entry.offset, entry.bytes};
+  }
+  /// Errors: errc::empty; errc::invalid_argument where there is no such rank.
+  [[nodiscard]] std::span<std::byte> checked_block(int rank) const {
+    segment_for(operation::use_window).require_rank(rank, operation::use_window);
+    return block(rank);
+  }
+  [[nodiscard]] std::span<std::byte> local() const noexcept {
+    return valid() ? block(segment_->rank()) : std::span<std::byte>{};
+  }
+  /// Errors: errc::unsupported where the blocks do not follow each other without padding.
+  [[nodiscard]] std::span<std::byte> all() const {
+    if (!valid()) return {};
+    if (segment_->header().block_layout != layout::contiguous) {
+      throw error({.cause = errc::unsupported,
+                   .rank = rank(),
+                   .subject = "the blocks of this window lie on pages of their own",
+                   .remedy = "create it with window_options{.layout = layout::contiguous}"},
+                  {.where = operation::use_window, .size = size(), .agreed = false});
+    }
+    auto const last = block(size() - 1);
+    return {block(0).data(), last.data() + last.size()};
+  }
+
+  /// Errors: errc::empty where there is none.
+  [[nodiscard]] detail::segment& segment_for(operation where) const {
+    if (!segment_) {
+      throw error({.cause = errc::empty, .subject = "the window", .remedy = {}}, {.where = where});
+    }
+    return *segment_;
+  }
+  [[nodiscard]] std::shared_ptr<detail::segment> const& segment() const noexcept {
+    return segment_;
+  }
+
+ private:
+  std::shared_ptr<detail::segment> segment_;
+  std::byte* base_ = nullptr;
+  block_entry const* blocks_ = nullptr;
+};
+
+/// Returns the wish for `count` elements of `element_bytes` bytes. A count that cannot be is told to
+/// all ranks by the vote, not thrown early: the others would wait.
+template <std::integral Count>
+segment_wish wish_for(Count count, std::size_t element_bytes, window_options const& options) {
+  segment_wish wish{.element_bytes = element_bytes, .options = options};
+  if constexpr (std::signed_integral<Count>) {
+    if (count < 0) {
+      wish.cause = {.cause = errc::invalid_argument,
+                    .rank = -1,
+                    .subject = "a count of " + std::to_string(count) + " elements",
+                    .remedy = "ask for 0 or more"};
+      return wish;
+    }
+  }
+  auto const bytes = checked_multiply(static_cast<std::size_t>(count), element_bytes);
+  if (!bytes) {
+    wish.cause = {.cause = errc::size_overflow,
+                  .rank = -1,
+                  .subject = std::to_string(count) + " elements of " +
+                             bytes_in_words(element_bytes),
+                  .remedy = {}};
+  }
+  wish.block_bytes = bytes.value_or(0);
+  return wish;
+}
+
+}  // namespace detail
+
+/// Memory of every rank of a group, in which every rank can load and store all blocks. Move-only.
+///
+/// Each rank contributes a block of its own length, which may be 0. Blocks read as zero at first and
+/// begin on a page (layout::contiguous: each where the one before ends). They stay where they are as
+/// long as the window, or one that it is moved into, lives; that may be longer than the group's
+/// handle. Access through a const window is const: `std::as_const(w)[peer]` reads only.
+///
+/// Accessors may be called from any thread; fences as `group` says.
+template <class T, segment_policy Policy = runtime_policy>
+class window {
+  static_assert(shareable<T>,
+                "shm::window<T>: T must be trivially copyable and not a pointer, since other "
+                "processes see its bytes and have other addresses; store values, indices or offsets");
+
+ public:
+  /// Makes an empty window: no ranks, empty spans.
+  window() noexcept = default;
+
+  /// Creates a window in which this rank's block has `count` elements.
+  ///
+  /// Collective: all ranks of the group; no bootstrap call.
+  /// Ordering:   rank 0 is the first to return.
+  /// Errors:     the same on every rank, and nothing is left: errc::invalid_argument for a negative
+  ///             count; errc::size_overflow; errc::mismatch where T's size, policy or options
+  ///             differ; errc::no_space, errc::out_of_memory and what else the system refuses;
+  ///             errc::peer_lost, errc::peer_left. errc::empty for an invalid group.
+  /// Cost:       two agreements, and the system calls of one mapping on each rank.
+  template <std::integral Count>
+  window(group& ranks, Count count, Policy const& policy = {}, window_options const& options = {})
+      : window_(make(ranks, count, policy, options)) {}
+
+  template <std::integral Count>
+  window(group& ranks, Count count, window_options const& options)
+      : window(ranks, count, Policy{}, options) {}
+
+  /// Takes over a window of any backend.
+  template <segment_policy Other>
+    requires(std::same_as<Policy, runtime_policy> && !std::same_as<Other, runtime_policy>)
+  window(window<T, Other>&& other) noexcept : window_(std::move(other.window_)) {}
+
+  /// This rank's block.
+  [[nodiscard]] std::span<T> local() noexcept { return typed(window_.local()); }
+  [[nodiscard]] std::span<T const> local() const noexcept { return typed(window_.local()); }
+
+  /// The block of `rank`, which must exist; asserted in debug builds only.
+  [[nodiscard]] std::span<T> operator[](int rank) noexcept {
+    assert(rank >= 0 && rank < size());
+    return typed(window_.block(rank));
+  }
+  [[nodiscard]] std::span<T const> operator[](int rank) const noexcept {
+    assert(rank >= 0 && rank < size());
+    return typed(window_.block(rank));
+  }
+
+  /// The block of `rank`.
+  ///
+  /// Errors: errc::invalid_argument where there is no such rank, errc::empty; on this rank alone.
+  [[nodiscard]] std::span<T> at(int rank) { return typed(window_.checked_block(rank)); }
+  [[nodiscard]] std::span<T const> at(int rank) const { return typed(window_.checked_block(rank)); }
+
+  /// The blocks of all ranks as one span, in rank order.
+  ///
+  /// Errors: errc::unsupported where the layout is not layout::contiguous; on this rank alone.
+  [[nodiscard]] std::span<T> all() { return typed(window_.all()); }
+  [[nodiscard]] std::span<T const> all() const { return typed(window_.all()); }
+
+  /// This process's rank; -1 where the window is empty.
+  [[nodiscard]] int rank() const noexcept { return window_.rank(); }
+  /// The number of ranks; 0 where the window is empty.
+  [[nodiscard]] int size() const noexcept { return window_.size(); }
+  /// Whether this is a window, not a default-constructed or moved-from one.
+  [[nodiscard]] bool valid() const noexcept { return window_.valid(); }
+
+  /// Waits until every rank has called it.
+  ///
+  /// Collective: all ranks of the window.
+  /// Ordering:   what any rank wrote before the call is visible to every rank after it.
+  /// Errors:     errc::peer_lost, errc::peer_left where a rank will never call it, the same on all
+  ///             ranks; errc::empty.
+  /// Cost:       no system call unless it waits long.
+  void fence() { window_.segment_for(operation::fence).fence(); }
+
+  /// Waits until this rank and `peer` have called it for each other.
+  ///
+  /// Ordering: what either wrote before the call is visible to the other after it.
+  /// Errors:   as `fence()`; errc::invalid_argument where there is no such rank.
+  void fence(int peer) { fence(std::span<int const>(&peer, 1)); }
+
+  /// Waits until this rank and each of `peers` have called it for each other: tells all of them
+  /// first and then waits, so that rings and other cycles work. This rank itself and repeated ranks
+  /// count once.
+  ///
+  /// Ordering, Errors: as `fence(peer)`.
+  void fence(std::span<int const> peers) {
+    window_.segment_for(operation::fence_peers).fence(peers);
+  }
+
+  /// The page size in bytes that was really obtained; 0 where the window is empty.
+  [[nodiscard]] std::size_t page_size() const noexcept {
+    return valid() ? window_.segment()->header().page_bytes : 0;
+  }
+
+  /// What the window's memory is.
+  ///
+  /// Errors: errc::empty.
+  [[nodiscard]] shm::residency residency() const {
+    auto const& header = window_.segment_for(operation::use_window).header();
+    return {.backend = std::string(header.backend.view()),
+            .page_bytes = header.page_bytes,
+            .origin = header.origin};
+  }
+
+ private:
+  template <class, segment_policy>
+  friend class window;
+
+  template <std::integral Count>
+  static detail::untyped_window make(group& ranks, Count count, Policy const& policy,
+                                     window_options const& options) {
+    if (!ranks.valid()) {
+      throw error({.cause = errc::empty, .subject = "the group", .remedy = {}},
+                  {.where = operation::create_window});
+    }
+    return detail::untyped_window::create(
+        ranks, segment_policy_ref(policy, ranks.state()->settings()),
+        detail::wish_for(count, sizeof(T), options));
+  }
+
+  static std::span<T> typed(std::span<std::byte> bytes) noexcept {
+    return {reinterpret_cast<T*>(bytes.data()), bytes.size() / sizeof(T)};
+  }
+
+  detail::untyped_window window_;
+};
+
+}  // namespace shm::inline v1

@@ -1,0 +1,235 @@
+#pragma once
+/// @file The collective creation of a segment.
+
+#include <sched.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "shm/error.hpp"
+#include "shm/group/agreement.hpp"
+#include "shm/group/state.hpp"
+#include "shm/options.hpp"
+#include "shm/os/file_descriptor.hpp"
+#include "shm/os/limits.hpp"
+#include "shm/os/mapping.hpp"
+#include "shm/os/process.hpp"
+#include "shm/os/shared_object.hpp"
+#include "shm/policy/segment_policy.hpp"
+#include "shm/sync/arrival.hpp"
+#include "shm/version.hpp"
+#include "shm/window/segment.hpp"
+#include "shm/window/segment_layout.hpp"
+
+namespace shm::inline v1::detail {
+
+/// What one rank asks for. Everything but the block's own size is the same on every rank.
+struct segment_wish {
+  std::uint64_t element_bytes = 1;
+  std::uint64_t block_bytes = 0;
+  window_options options{};
+  bool has_equal_blocks = false;  ///< whether blocks must be equal on all ranks
+  failure cause{};                ///< where the arguments of this rank are no good
+};
+
+/// Creates one segment, in attempts that the ranks agree on:
+///
+///     all: vote with their arguments; rank 0 makes the object, lays it out, publishes it, decides
+///     all: open, map, place and populate their own block; vote; rank 0 cleans up and decides
+///     where that failed on any rank: all unmap, vote once more, and try the policy's next kind
+///
+/// Rank 0's last decision is the last thing that happens in a creation: it makes no system call
+/// after it and is the first to return, while the others still clean up.
+class segment_creation {
+ public:
+  segment_creation(std::shared_ptr<group_state> state, segment_policy_ref policy,
+                   segment_wish const& wish)
+      : state_(*state), policy_(policy), wish_(wish),
+        result_(std::make_shared<segment>(std::move(state))) {}
+
+  /// Errors: the same on every rank.
+  std::shared_ptr<segment> run() {
+    state_.require_whole(operation::create_window);
+    for (attempt_ = 0;; ++attempt_) {
+      auto failed = try_once();
+      if (!failed) break;
+      if (attempt_ + 1 >= policy_.attempts() || !is_worth_another(*failed)) throw *failed;
+    }
+    result_->complete();
+    return std::move(result_);
+  }
+
+ private:
+  /// Below this size in bytes, asking the system whether it has room costs more than the creation.
+  static constexpr std::size_t unchecked_bytes = 1024 * 1024;
+
+  /// Whether another kind of memory could succeed.
+  static bool is_worth_another(error const& failed) noexcept {
+    switch (failed.details().cause) {
+      case errc::out_of_memory:
+      case errc::no_space:
+      case errc::limit_reached:
+      case errc::permission_denied:
+      case errc::unsupported:
+      case errc::system_failure:
+        return true;
+      default:
+        return false;
+    }
+  }
+
+  std::optional<error> try_once() {
+    static constexpr std::array<std::string_view, 5> equal = {
+        "the size of an element in bytes", "the policy with its options (as a hash)", "the layout",
+        "the prefault", "the size of a block in bytes"};
+    auto const word = [](auto choice) { return static_cast<std::uint64_t>(choice); };
+    proposal const mine{.where = operation::create_window,
+                        .arguments = {wish_.element_bytes, policy_.signature(),
+                                      word(wish_.options.layout), word(wish_.options.prefault),
+                                      wish_.block_bytes},
+                        .equal = std::span(equal).first(wish_.has_equal_blocks ? 5U : 4U),
+                        .cause = wish_.cause};
+    agreement wishes(state_);
+    if (auto failed = wishes.settle(mine, [&] { make_object(wishes.epoch()); })) {
+      drop_object();
+      return failed;
+    }
+    proposal const outcome{.where = operation::create_window, .cause = try_to_join()};
+    auto failed = agreement(state_).settle(outcome, [&] { object_ = {}; });
+    if (!failed) {
+      if (state_.rank() != 0) tidy_up();
+      return std::nullopt;
+    }
+    drop_object();
+    if (auto lost = agreement(state_).settle({.where = operation::create_window})) return lost;
+    return failed;
+  }
+
+  /// Rank 0: makes the object for the sizes that all ranks have voted with, and writes its header.
+  void make_object(std::uint32_t epoch) {
+    auto const page_bytes = policy_.page_bytes(attempt_);
+    std::vector<std::uint64_t> sizes;
+    for (int r = 0; r < state_.size(); ++r) {
+      sizes.push_back(state_.block().ballot_of(r, epoch).arguments[4]);
+    }
+    std::vector<block_entry> entries(sizes.size());
+    auto layout = segment_layout::of_header(state_.size(), page_bytes);
+    layout.place(sizes, entries, wish_.options.layout, page_bytes);
+    object_ = policy_.create({.bytes = layout.total,
+                              .page_bytes = page_bytes,
+                              .attempt = attempt_,
+                              .settings = state_.settings()});
+    if (wish_.options.prefault != prefault::none && layout.total >= unchecked_bytes) {
+      os::require_room(object_.descriptor.number(), layout.total);
+    }
+    result_->map(os::mapping(object_.descriptor.number(), layout.total), page_bytes);
+    populate_header(layout);
+    auto nonce = state_.header().nonce;
+    nonce[1] ^= epoch;
+    write_header(layout, entries, nonce);
+    result_->reserve();
+    state_.publish(object_, nonce);
+  }
+
+  /// Populates what no rank owns, and rank 0's own block with it where that is small.
+  void populate_header(segment_layout const& layout) const {
+    auto const whole = result_->mapping().bytes();
+    auto const eager = std::max(layout.peers_at, std::min(layout.data_at,
+                                                          segment_layout::eager_bytes));
+    os::populate(whole, whole.first(eager), object_.descriptor.number());
+  }
+
+  void write_header(segment_layout const& layout, std::span<block_entry const> entries,
+                    os::identifier const& nonce) const {
+    auto& header = result_->header();
+    header.layout = layout_version;
+    header.ranks = state_.size();
+    header.nonce = nonce;
+    header.bytes = layout.total;
+    header.page_bytes = object_.page_bytes;
+    header.block_layout = wish_.options.layout;
+    header.origin = object_.origin;
+    header.backend = policy_.name();
+    std::ranges::copy(entries, result_->blocks().begin());
+    if (auto const first = state_.settings().first_number; first != 0) start_at(first);
+    header.magic = segment_magic;
+  }
+
+  /// Presets every counter, as if `first` fences had happened.
+  void start_at(std::uint32_t first) const {
+    for (auto& line : result_->lines()) {
+      line.arrived = first;
+      line.rounds.fill(first);
+    }
+    auto& words = result_->header().fence;
+    words.count.value = first * static_cast<std::uint32_t>(state_.size());
+    words.release.value = first;
+    auto const table = result_->peers();
+    for (int from = 0; from < state_.size(); ++from) {
+      for (int to = 0; to < state_.size(); ++to) table.word(from, to) = first;
+    }
+  }
+
+  /// Maps the object and populates this rank's block; returns what went wrong.
+  failure try_to_join() {
+    try {
+      join();
+      return {};
+    } catch (error const& e) {
+      return e.details();
+    } catch (std::exception const& e) {
+      return {.cause = errc::out_of_memory, .subject = std::string_view(e.what()), .remedy = {}};
+    }
+  }
+
+  void join() {
+    auto const& notice = state_.header().notice;
+    if (state_.rank() != 0) {
+      descriptor_ = state_.fetch();
+      result_->map(os::mapping(descriptor_.number(), notice.address.bytes), notice.page_bytes);
+      auto const& header = result_->header();
+      if (header.magic != segment_magic || header.nonce != notice.nonce) {
+        throw error({.cause = errc::system_failure,
+                     .subject = "the object is not the one that rank 0 has made",
+                     .remedy = {}});
+      }
+      result_->reserve();
+    }
+    if (wish_.options.prefault == prefault::none) return;
+    auto const mine = result_->block(state_.rank());
+    policy_.place(mine);
+    auto const& own = state_.rank() == 0 ? object_.descriptor : descriptor_;
+    os::populate(result_->mapping().bytes(), mine, own.number());
+  }
+
+  /// Other ranks than 0: let rank 0 go first, then close what is no longer needed.
+  void tidy_up() noexcept {
+    ::sched_yield();
+    descriptor_.reset();
+  }
+
+  void drop_object() noexcept {
+    result_->unmap();
+    object_ = {};
+    descriptor_.reset();
+  }
+
+  group_state& state_;
+  segment_policy_ref policy_;
+  segment_wish wish_;
+  std::shared_ptr<segment> result_;
+  os::shared_object object_;
+  os::file_descriptor descriptor_;
+  int attempt_ = 0;
+};
+
+}  // namespace shm::inline v1::detail

@@ -1,0 +1,96 @@
+#pragma once
+/// @file Tests whose body runs on every rank of a group.
+///
+/// A rank never stops at a failed check, since the others would wait for it; it notes the failure
+/// and goes on. All that its ranks have noted fails the test case in the parent.
+
+#include <functional>
+#include <optional>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "shm/shm.hpp"
+#include "support/catch.hpp"
+
+namespace shm_test {
+
+/// What one rank has found wrong.
+class findings {
+ public:
+  void note(bool holds, std::string_view what, std::string_view file, int line) {
+    if (holds) return;
+    std::ostringstream text;
+    text << file.substr(file.rfind('/') + 1) << ':' << line << ": " << what << "; ";
+    all_ += text.str();
+  }
+  [[nodiscard]] std::string const& all() const noexcept { return all_; }
+
+ private:
+  std::string all_;
+};
+
+using rank_body = std::function<void(shm::group&, findings&)>;
+
+/// Runs `body` on `ranks` forked ranks; a failed check, an exception or a death on any of them fails
+/// the current test case.
+inline void on_ranks(int ranks, rank_body const& body, std::optional<shm::settings> given = {}) {
+  std::string failures;
+  try {
+    shm::fork_ranks(
+        ranks,
+        [&](shm::group& node) {
+          findings found;
+          body(node, found);
+          if (!found.all().empty()) throw std::runtime_error(found.all());
+        },
+        given);
+  } catch (shm::ranks_failed const& e) {
+    for (std::size_t r = 0; r < e.exits().size(); ++r) {
+      auto const& exit = e.exits()[r];
+      if (exit.how != shm::rank_exit::kind::finished) {
+        failures += "rank " + std::to_string(r) + ": " + exit.in_words() + "\n";
+      }
+    }
+  }
+  INFO(ranks << " ranks\n" << failures);
+  CHECK(failures.empty());
+}
+
+/// The numbers of ranks that every behaviour is tested with.
+inline constexpr int rank_counts[] = {1, 2, 3, 4};
+
+/// Runs `body` with each of `rank_counts`.
+inline void on_all_rank_counts(rank_body const& body, std::optional<shm::settings> given = {}) {
+  for (int const ranks : rank_counts) on_ranks(ranks, body, given);
+}
+
+/// Returns the error that `f` throws; an error without a cause where it throws none.
+template <class F>
+shm::failure failure_of(F&& f) {
+  try {
+    std::invoke(std::forward<F>(f));
+  } catch (shm::error const& e) {
+    return e.details();
+  }
+  return {};
+}
+
+/// Returns what() of the `shm::error` that `f` throws; empty where it throws none.
+template <class F>
+std::string message_of(F&& f) {
+  try {
+    std::invoke(std::forward<F>(f));
+  } catch (shm::error const& e) {
+    return e.what();
+  }
+  return {};
+}
+
+}  // namespace shm_test
+
+/// Notes in `found` where `...` does not hold, and goes on.
+#define RANK_CHECK(found, ...) \
+  (found).note(static_cast<bool>(__VA_ARGS__), #__VA_ARGS__, __FILE__, __LINE__)

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -12,6 +13,7 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -38,7 +40,10 @@ struct segment_wish {
   std::uint64_t block_bytes = 0;
   window_options options{};
   bool has_equal_blocks = false;  ///< whether blocks must be equal on all ranks
-  failure cause{};                ///< where the arguments of this rank are no good
+  /// How long the other ranks sleep at the end, so that rank 0 goes first even where it loses its
+  /// processor at that moment; 0: they yield once.
+  std::chrono::microseconds head_start{0};
+  failure cause{};  ///< where the arguments of this rank are no good
 };
 
 /// Creates one segment, in attempts that the ranks agree on:
@@ -212,8 +217,12 @@ class segment_creation {
   }
 
   /// Other ranks than 0: let rank 0 go first, then close what is no longer needed.
-  void tidy_up() noexcept {
-    ::sched_yield();
+  void tidy_up() {
+    if (wish_.head_start.count() == 0) {
+      ::sched_yield();
+    } else {
+      std::this_thread::sleep_for(wish_.head_start);
+    }
     descriptor_.reset();
   }
 

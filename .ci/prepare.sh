@@ -1,0 +1,52 @@
+# Sourced by the run scripts: sees to it that the tools that they name are there.
+#
+# need PACKAGE CHECK…   notes Debian's PACKAGE as missing unless the command CHECK… succeeds
+# install_missing       installs what is missing with apt as root; elsewhere says what it is
+# configure DIRECTORY   sets a build directory up, unless it is; quiet unless that fails
+
+missing=()
+
+need() {
+  local package=$1
+  shift
+  "$@" >/dev/null 2>&1 || missing+=("$package")
+}
+
+# Whether a C++ compiler finds the header $1.
+has_header() {
+  echo "#include <$1>" | "${CXX:-c++}" -E -x c++ -
+}
+
+need_build_tools() {
+  need g++ eval "${CXX:-c++} --version"
+  need meson meson --version
+  need ninja-build ninja --version
+  need pkg-config pkg-config --version
+}
+
+# MPICH, unless another MPI is there.
+need_mpi() {
+  need libmpich-dev eval 'pkg-config --exists mpich || mpicxx --version'
+  need mpich eval 'command -v mpiexec.mpich || command -v mpiexec'
+}
+
+install_missing() {
+  [ ${#missing[@]} -eq 0 ] && return 0
+  if command -v apt-get >/dev/null && [ "$(id -u)" -eq 0 ]; then
+    echo "installing: ${missing[*]}"
+    export DEBIAN_FRONTEND=noninteractive
+    apt-get update -qq && apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+  else
+    echo "missing, by the names of Debian's packages: ${missing[*]}" >&2
+    echo "install them (as root on Debian: apt-get install ${missing[*]}) and run this again" >&2
+    return 1
+  fi
+}
+
+configure() {
+  local directory=$1
+  shift
+  [ -f "$directory/build.ninja" ] && return 0
+  local log
+  log=$(meson setup "$directory" "$@" 2>&1) || { echo "$log" >&2; return 1; }
+}

@@ -89,8 +89,8 @@ constexpr wording words_for(errc cause) noexcept {
       return {"the bootstrap failed", "see what the bootstrap itself reports"};
     case errc::not_shareable:
       return {"ranks cannot share memory",
-              "split the communicator by machine first (shm::mpi_oob::node_of, or "
-              "MPI_Comm_split_type with MPI_COMM_TYPE_SHARED)"};
+              "split the communicator by machine first (shm::mpi_oob::node_of, or MPI_Comm_split_type); "
+              "on one machine run all ranks as one user, or in one PID or network namespace"};
     case errc::rank_failed:
       return {"a rank's function failed", "see the rank's own error"};
     case errc::peer_lost:

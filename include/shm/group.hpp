@@ -34,7 +34,8 @@ class group {
 
   group(group&& other) noexcept : state_(std::move(other.state_)) {}
   group& operator=(group&& other) noexcept {
-    std::swap(state_, other.state_);
+    group taken(std::move(other));
+    std::swap(state_, taken.state_);
     return *this;
   }
   ~group() {
@@ -96,7 +97,8 @@ class group {
                   {.where = operation::allgather, .size = size(), .agreed = false});
     }
     constexpr std::size_t chunk = detail::desk::scratch_bytes;
-    for (std::size_t at = 0; at < n; at += chunk) {
+    std::size_t at = 0;
+    do {  // also once for nothing: it orders as a barrier does
       auto const part = mine.subspan(at, std::min(n - at, chunk));
       // The set that this fence does not end with is still being read; this one is not, since all
       // ranks have come out of the fence before the last.
@@ -107,7 +109,8 @@ class group {
         auto const from = std::span(state.block().desk_of(r).scratch[set]).first(part.size());
         std::ranges::copy(from, all.subspan(static_cast<std::size_t>(r) * n + at).begin());
       }
-    }
+      at += part.size();
+    } while (at < n);
   }
 
   /// The state that windows share. For the library's own headers.
@@ -129,7 +132,7 @@ class group {
     sync::fence fence(state.block().lines(), state.header().fence, state.rank(),
                       state.settings().fence, state.patience());
     if (auto const missing = fence.cross(detail::control_roll{state})) {
-      throw state.absence_error(state.settle(state.header().verdict, *missing), where);
+      throw state.absence_error(state.settle(*missing), where);
     }
   }
 

@@ -38,15 +38,24 @@ class untyped_window {
  public:
   untyped_window() noexcept = default;
   explicit untyped_window(std::shared_ptr<detail::segment> made) noexcept
-      : segment_(std::move(made)), base_(segment_->base()), blocks_(segment_->blocks().data()) {}
+      : segment_(std::move(made)),
+        base_(segment_->base()),
+        blocks_(segment_->blocks().data()),
+        rank_(segment_->rank()),
+        size_(segment_->size()) {}
   untyped_window(untyped_window&& other) noexcept
       : segment_(std::move(other.segment_)),
         base_(std::exchange(other.base_, nullptr)),
-        blocks_(std::exchange(other.blocks_, nullptr)) {}
+        blocks_(std::exchange(other.blocks_, nullptr)),
+        rank_(std::exchange(other.rank_, -1)),
+        size_(std::exchange(other.size_, 0)) {}
   untyped_window& operator=(untyped_window&& other) noexcept {
-    std::swap(segment_, other.segment_);
-    std::swap(base_, other.base_);
-    std::swap(blocks_, other.blocks_);
+    untyped_window taken(std::move(other));
+    std::swap(segment_, taken.segment_);
+    std::swap(base_, taken.base_);
+    std::swap(blocks_, taken.blocks_);
+    std::swap(rank_, taken.rank_);
+    std::swap(size_, taken.size_);
     return *this;
   }
   ~untyped_window() = default;
@@ -57,8 +66,8 @@ class untyped_window {
   }
 
   [[nodiscard]] bool valid() const noexcept { return base_ != nullptr; }
-  [[nodiscard]] int rank() const noexcept { return valid() ? segment_->rank() : -1; }
-  [[nodiscard]] int size() const noexcept { return valid() ? segment_->size() : 0; }
+  [[nodiscard]] int rank() const noexcept { return rank_; }
+  [[nodiscard]] int size() const noexcept { return size_; }
 
   /// The block of a rank that exists.
   [[nodiscard]] std::span<std::byte> block(int rank) const noexcept {
@@ -71,7 +80,7 @@ class untyped_window {
     return block(rank);
   }
   [[nodiscard]] std::span<std::byte> local() const noexcept {
-    return valid() ? block(segment_->rank()) : std::span<std::byte>{};
+    return valid() ? block(rank_) : std::span<std::byte>{};
   }
   /// Errors: errc::unsupported where the blocks do not follow each other without padding.
   [[nodiscard]] std::span<std::byte> all() const {
@@ -102,6 +111,8 @@ class untyped_window {
   std::shared_ptr<detail::segment> segment_;
   std::byte* base_ = nullptr;
   block_entry const* blocks_ = nullptr;
+  int rank_ = -1;
+  int size_ = 0;
 };
 
 /// Returns the wish for `count` elements of `element_bytes` bytes. A count that cannot be is told to

@@ -74,18 +74,21 @@ inline bool is_speaker(error const& e, int rank) {
   return rank == (e.rank() == 0 ? 1 : 0);
 }
 
-/// Runs `f`; turns what it throws into KUPL_ERROR and a line.
+/// Runs `f` for the C function `function`; turns what it throws into KUPL_ERROR and a line.
 template <class F>
-int guarded(int rank, F const& f) noexcept {
+int guarded(char const* function, int rank, F const& f) noexcept {
   try {
     f();
     return KUPL_OK;
   } catch (error const& e) {
-    return is_speaker(e, rank) ? fail(e.what()) : KUPL_ERROR;
+    if (!is_speaker(e, rank)) return KUPL_ERROR;
+    std::string_view text = e.what();
+    text.remove_prefix(std::string_view("shm: ").size());
+    return fail("shm: " + std::string(function) + ": " + std::string(text));
   } catch (std::exception const& e) {
-    return fail(std::string("shm: ") + e.what());
+    return fail("shm: " + std::string(function) + ": " + e.what());
   } catch (...) {
-    return fail("shm: a callback threw something that is no std::exception");
+    return fail("shm: " + std::string(function) + ": unknown exception of a callback");
   }
 }
 
@@ -127,7 +130,7 @@ int kupl_shm_comm_create(int size, int rank, int pid, kupl_shm_oob_cb_h cbs, voi
   if (cbs->oob_allgather == nullptr) return shm::c::refuse(__func__, "oob_allgather", "is NULL");
   if (cbs->oob_barrier == nullptr) return shm::c::refuse(__func__, "oob_barrier", "is NULL");
   if (group == nullptr) return shm::c::refuse(__func__, "group", "is NULL");
-  return shm::c::guarded(rank, [&] {
+  return shm::c::guarded(__func__, rank, [&] {
     auto oob = shm::c::bootstrap(size, rank, *cbs, group);
     shm::communicator made(oob);
     *comm = shm::c::communicators().add(
@@ -172,7 +175,7 @@ int kupl_shm_win_alloc(size_t size, kupl_shm_comm_h comm, void** baseptr, kupl_s
   }
   if (baseptr != nullptr) *baseptr = nullptr;
   if (win != nullptr) *win = nullptr;
-  return shm::c::guarded(comm->ranks.rank(), [&] {
+  return shm::c::guarded(__func__, comm->ranks.rank(), [&] {
     // Everything that allocates comes before the window: rank 0 leaves without a system call.
     kupl_shm_win* handle = nullptr;
     shm::detail::segment_wish wish{
@@ -218,12 +221,17 @@ int kupl_shm_win_free(kupl_shm_win_h win) {
 
 int kupl_shm_fence(kupl_shm_win_h win) {
   if (win == nullptr) return shm::c::refuse(__func__, "win", "is NULL");
-  return shm::c::guarded(win->memory.rank(), [&] { win->memory.segment_for(shm::operation::fence).fence(); });
+  return shm::c::guarded(__func__, win->memory.rank(), [&] {
+    win->memory.segment_for(shm::operation::fence).fence();
+  });
 }
 
 int kupl_shm_peer_fence(kupl_shm_win_h win, int remote_rank) {
   if (win == nullptr) return shm::c::refuse(__func__, "win", "is NULL");
-  return shm::c::guarded(win->memory.rank(), [&] {
+  if (remote_rank < 0 || remote_rank >= win->memory.size()) {
+    return shm::c::refuse(__func__, "remote_rank", "is no rank of the window");
+  }
+  return shm::c::guarded(__func__, win->memory.rank(), [&] {
     win->memory.segment_for(shm::operation::fence_peers).fence(std::span(&remote_rank, 1));
   });
 }

@@ -26,7 +26,7 @@ struct proposal {
   failure cause{};                            ///< a failure of this rank, if it has failed
 };
 
-/// How an agreement has ended, in the 64 bits of `control_header::decision`:
+/// How an agreement has ended, in the 64 bits of one of `control_header::decisions`:
 ///
 ///     bits 32..63  epoch
 ///     bits 28..31  kind
@@ -55,8 +55,9 @@ struct decision {
 ///
 /// A rank casts its vote into its ballot of this epoch. Rank 0 reads all votes and sets the decision
 /// by compare-and-swap; any rank that finds a voter missing for good sets that by the same
-/// compare-and-swap. So there is one decision, and everybody returns it. A ballot is used again two
-/// epochs later: the decision between says that everybody has read it.
+/// compare-and-swap. So there is one decision, and everybody returns it. Ballot and decision are used
+/// again two epochs later: an agreement between that found nobody missing says that all have read
+/// them, and after one that did there is no other.
 class agreement {
  public:
   explicit agreement(group_state& state) noexcept : state_(state), epoch_(state.next_epoch()) {}
@@ -78,7 +79,7 @@ class agreement {
     } else {
       sync::wait_until(state_.patience(), [&] { return is_decided(); }, [&] { return give_up(); });
     }
-    return explain(decision::decode(sync::load(state_.header().decision)), mine.where);
+    return explain(decision::decode(sync::load(word())), mine.where);
   }
 
   std::optional<error> settle(proposal const& mine) {
@@ -91,22 +92,25 @@ class agreement {
   [[nodiscard]] ballot& ballot_of(int rank) const noexcept {
     return state_.block().ballot_of(rank, epoch_);
   }
+  [[nodiscard]] std::uint64_t& word() const noexcept {
+    return state_.header().decisions[epoch_ & 1U];
+  }
   [[nodiscard]] bool has_voted(int rank) const noexcept {
     return sync::load(ballot_of(rank).epoch) == epoch_;
   }
   [[nodiscard]] bool is_decided() const noexcept {
-    return sync::load(state_.header().decision) >> 32 == epoch_;
+    return sync::load(word()) >> 32 == epoch_;
   }
 
   /// Sets the decision unless there is one.
   void set(decision::kind is, int rank) noexcept {
-    std::atomic_ref word(state_.header().decision);
-    auto seen = word.load(std::memory_order_acquire);
+    std::atomic_ref shared(word());
+    auto seen = shared.load(std::memory_order_acquire);
     if (seen >> 32 == epoch_) return;
     // acq_rel: the decision carries all votes, and what rank 0 has prepared. A failure means that
     // another rank has decided; its decision is loaded, with acquire, by `settle`.
-    word.compare_exchange_strong(seen, decision::encode(epoch_, is, rank),
-                                 std::memory_order_acq_rel, std::memory_order_acquire);
+    shared.compare_exchange_strong(seen, decision::encode(epoch_, is, rank),
+                                   std::memory_order_acq_rel, std::memory_order_acquire);
   }
 
   /// Looks at all votes. Returns whether the agreement is decided now.
@@ -197,8 +201,7 @@ class agreement {
         break;
     }
     auto const why = how.is == decision::kind::dead ? sync::standing::dead : sync::standing::left;
-    auto const missing = state_.settle(state_.header().verdict, {why, how.rank});
-    return state_.absence_error(missing, where);
+    return state_.absence_error(state_.settle({why, how.rank}), where);
   }
 
   group_state& state_;

@@ -42,7 +42,7 @@ struct object_notice {
 /// What rank 0 says while a communicator is made.
 enum class phase : std::uint32_t {
   exchanging,  ///< nothing yet
-  passing,     ///< descriptors were sent: one more exchange follows
+  passing,     ///< not all ranks are attached yet: one more exchange follows
   ready,       ///< all ranks are attached: the last word is an agreement
   aborted,     ///< see the ruling
 };
@@ -56,7 +56,9 @@ struct control_header {
   shm::settings settings{};        ///< rank 0's; what was automatic is decided by the first agreement
   sync::patience patience{};
   alignas(line_bytes) phase stage = phase::exchanging;
-  alignas(line_bytes) std::uint64_t decision = 0;  ///< epoch in bits 32..63; see agreement.hpp
+  /// Of even and odd epochs; see agreement.hpp. Two, since a death can decide the next epoch before
+  /// every rank has read this one's.
+  alignas(line_bytes) std::array<std::uint64_t, 2> decisions{};
   sync::verdict_word deaths;        ///< the first rank found dead by anyone
   sync::verdict_word verdict;       ///< why no collective call of the group can succeed any more
   sync::fence_words fence;
@@ -69,8 +71,9 @@ struct alignas(line_bytes) desk {
   static constexpr std::size_t scratch_bytes = 1024;
 
   std::array<ballot, 2> ballots{};  ///< of even and odd epochs
-  alignas(line_bytes) std::uint32_t entered = 0;  ///< bootstrap exchanges that the rank has entered
-  std::uint32_t passed = 0;                       ///< and that have returned to it
+  alignas(line_bytes) std::uint32_t entered = 0;  ///< the bootstrap exchange that the rank has entered
+  std::uint32_t passed = 0;                       ///< the last one that has succeeded for it
+  std::uint32_t failed = 0;                       ///< the last one that has failed for it
   os::processor_set processors{};
   alignas(line_bytes) std::array<std::array<std::byte, scratch_bytes>, 2> scratch{};
 };

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -21,7 +22,7 @@
 #include "shm/group/control_block.hpp"
 #include "shm/oob/out_of_band.hpp"
 #include "shm/os/attach.hpp"
-#include "shm/os/descriptor_passing.hpp"
+#include "shm/os/call.hpp"
 #include "shm/os/process.hpp"
 #include "shm/sync/arrival.hpp"
 #include "shm/version.hpp"
@@ -43,14 +44,20 @@ struct greeting {
   greeting::state state = state::idle;
   std::int32_t system = 0;  ///< where failed: errno
   errc cause{};             ///< where failed
+  std::int32_t blamed = -1; ///< where failed: the rank that it is about
   shm::settings settings{};
   os::identifier boot{};
-  os::identifier nonce{};       ///< rank 0: of the control block
+  os::identifier nonce{};       ///< rank 0: of the control block; known to the group alone
+  os::identifier listener{};    ///< rank 0: the name of its socket
   os::object_address object{};  ///< rank 0: the control block
-  fixed_text<144> subject{};    ///< where failed
+  fixed_text<120> subject{};    ///< where failed
 
   [[nodiscard]] failure as_failure() const {
-    return {.cause = cause, .system = system, .rank = rank, .subject = subject.view(), .remedy = {}};
+    return {.cause = cause,
+            .system = system,
+            .rank = blamed,
+            .subject = subject.view(),
+            .remedy = os::remedy_for(system)};
   }
 };
 static_assert(sizeof(greeting) == 256 && std::is_trivially_copyable_v<greeting>);
@@ -86,10 +93,16 @@ inline std::string machines_in_words(std::span<greeting const> all) {
 /// wait for it. Every greeting names its exchange, so a rank that has moved on sees that the others
 /// are one exchange behind, and repeats. After the last one a rank asks the control block whether
 /// any other has come out of it, and repeats its call if after two seconds none has.
+///
+/// A bootstrap that itself reports the same error on every rank has nothing more to exchange.
 class greeting_exchange {
  public:
-  explicit greeting_exchange(out_of_band_ref oob)
-      : oob_(oob), all_(static_cast<std::size_t>(oob.size())) {
+  /// `has_anyone_passed(stage)` tells whether another rank has come out of that exchange, as far as
+  /// this rank can see.
+  greeting_exchange(out_of_band_ref oob, std::function<bool(std::uint32_t)> has_anyone_passed)
+      : oob_(oob),
+        has_anyone_passed_(std::move(has_anyone_passed)),
+        all_(static_cast<std::size_t>(oob.size())) {
     mine_.rank = oob.rank();
     mine_.size = oob.size();
     mine_.boot = os::boot_identifier();
@@ -106,9 +119,9 @@ class greeting_exchange {
     if (!own_failure_) mine_.state = greeting::state::attached;
   }
 
-  /// Marks this rank as waiting for a descriptor from rank 0 on `socket`.
-  void await(int socket) noexcept {
-    socket_ = socket;
+  /// Marks this rank as waiting for a descriptor from rank 0.
+  void await_descriptor() noexcept {
+    is_waiting_ = true;
     mine_.state = greeting::state::waiting;
   }
 
@@ -116,8 +129,9 @@ class greeting_exchange {
   void fail(failure const& why) {
     if (own_failure_) return;
     own_failure_ = why;
-    own_failure_->rank = mine_.rank;
+    if (why.rank < 0) own_failure_->rank = mine_.rank;
     mine_.state = greeting::state::failed;
+    mine_.blamed = own_failure_->rank;
     mine_.cause = why.cause;
     mine_.system = why.system;
     mine_.subject = why.subject.view();
@@ -130,10 +144,19 @@ class greeting_exchange {
   [[nodiscard]] std::optional<failure> first_failure() const {
     if (ruling_) return ruling_;
     for (auto const& one : all_) {
-      if (one.state == greeting::state::failed) return one.as_failure();
+      if (one.state != greeting::state::failed) continue;
+      auto found = one.as_failure();
+      if (found.cause == errc::not_shareable) found.subject = unreachable_in_words();
+      return found;
     }
     return own_failure_;
   }
+  [[nodiscard]] bool is_everyone_attached() const noexcept {
+    return std::ranges::all_of(
+        all_, [](greeting const& one) { return one.state == greeting::state::attached; });
+  }
+  /// Whether this rank's last exchange has failed.
+  [[nodiscard]] bool has_missed() const noexcept { return has_missed_; }
   [[nodiscard]] std::optional<failure> const& own_failure() const noexcept { return own_failure_; }
 
   [[nodiscard]] int count_waiting() const noexcept {
@@ -142,30 +165,45 @@ class greeting_exchange {
 
   /// Exchanges greetings. Never throws: a failure of the bootstrap becomes this rank's own.
   void run(std::uint32_t stage) {
+    if (is_over_) return;
     mine_.stage = stage;
     if (block_) sync::store(own_desk().entered, stage);
     constexpr int most_calls = 3;
     for (int call = 0; call < most_calls; ++call) {
-      if (gather()) {
+      has_missed_ = !gather();
+      if (!has_missed_) {
         if (is_anyone_behind()) continue;
         if (block_) sync::store(own_desk().passed, stage);
         examine();
         return;
       }
-      if (stage == 1 || !is_awaited(stage)) return;
+      if (block_) sync::store(own_desk().failed, stage);
+      if (is_over_ || stage == 1 || !is_awaited(stage)) return;
     }
   }
 
  private:
+  /// Says which ranks cannot open rank 0's memory.
+  [[nodiscard]] std::string unreachable_in_words() const {
+    std::string ranks;
+    for (auto const& one : all_) {
+      if (one.state != greeting::state::failed || one.cause != errc::not_shareable) continue;
+      if (!ranks.empty()) ranks += ", ";
+      ranks += std::to_string(one.rank);
+    }
+    return "these cannot open rank 0's memory through /proc, nor connect to it: " + ranks;
+  }
+
   [[nodiscard]] desk& own_desk() const noexcept { return block_->desk_of(mine_.rank); }
 
   bool gather() {
-    std::vector<greeting> incoming(all_.size());
+    std::vector<greeting> incoming(all_.size(), greeting{.magic = 0});
     try {
       oob_.allgather(std::as_bytes(std::span(&mine_, 1)),
                      std::as_writable_bytes(std::span(incoming)));
     } catch (error const& e) {
-      fail(e.details());
+      is_over_ = e.is_agreed();
+      is_over_ ? rule(e.details()) : fail(e.details());
       return false;
     } catch (std::exception const& e) {
       fail({.cause = errc::bootstrap_failed, .subject = std::string_view(e.what()), .remedy = {}});
@@ -185,30 +223,25 @@ class greeting_exchange {
   /// Whether the others still wait for this rank in exchange `stage`, as far as can be seen.
   [[nodiscard]] bool is_awaited(std::uint32_t stage) const {
     using namespace std::chrono_literals;
-    constexpr auto patience = 2s;
-    if (!block_) {
-      return socket_ >= 0 &&
-             !os::is_readable(socket_, patience);
-    }
-    auto const deadline = std::chrono::steady_clock::now() + patience;
+    bool const can_see = block_ || is_waiting_;
+    if (oob_.size() == 1 || !can_see) return false;
+    auto const deadline = std::chrono::steady_clock::now() + 2s;
     while (std::chrono::steady_clock::now() < deadline) {
-      for (int r = 0; r < oob_.size(); ++r) {
-        if (r != mine_.rank && sync::load(block_->desk_of(r).passed) >= stage) return false;
-      }
+      if (has_anyone_passed_(stage)) return false;
       std::this_thread::sleep_for(1ms);
     }
     return true;
   }
 
-  /// Compares the greetings with rank 0's. Every rank sees the same and comes to the same end.
+  /// Compares the greetings with rank 0's.
   void examine() {
     auto const& root = all_.front();
-    for (std::size_t r = 0; r < all_.size() && !ruling_; ++r) {
+    for (std::size_t r = 0; r < all_.size() && !own_failure_; ++r) {
       auto const& one = all_[r];
       failure found{.rank = static_cast<int>(r)};
       if (one.magic != greeting_magic || one.rank != static_cast<int>(r)) {
         found.cause = errc::bootstrap_failed;
-        found.subject = "the allgather did not bring this rank's message to its place";
+        found.subject = "the allgather did not bring the message of this rank to its place";
         found.remedy = "gather equal blocks of bytes in the order of the ranks";
       } else if (one.layout != root.layout) {
         found.cause = errc::mismatch;
@@ -225,15 +258,18 @@ class greeting_exchange {
       } else {
         continue;
       }
-      ruling_ = found;
+      fail(found);
     }
   }
 
   out_of_band_ref oob_;
+  std::function<bool(std::uint32_t)> has_anyone_passed_;
   greeting mine_;
   std::vector<greeting> all_;
   std::optional<control_block> block_;
-  int socket_ = -1;
+  bool is_waiting_ = false;
+  bool has_missed_ = false;
+  bool is_over_ = false;
   std::optional<failure> own_failure_;
   std::optional<failure> ruling_;
 };

@@ -3,8 +3,10 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <exception>
 #include <memory>
 #include <optional>
@@ -12,6 +14,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "shm/base/settings.hpp"
 #include "shm/base/warning.hpp"
@@ -35,19 +38,24 @@ namespace shm::inline v1::detail {
 
 /// Makes one group. Collective; used once.
 ///
-///     rank 0: makes the control block          all: exchange 1, greetings: who is where
+///     rank 0: makes the control block               all: exchange 1, greetings: who is where
 ///     all: attach, or ask rank 0 for a descriptor   all: exchange 2, how that went
-///     rank 0: says in the block, and on the sockets, what follows: ready, passing or aborted
-///     where passing: receive and attach        all: exchange 3
+///     rank 0: says in the block, and on the sockets, whether all are attached
+///     where not: receive and attach                 all: exchange 3
 ///     all: an agreement in the block, which speaks the last word
 ///
 /// Every rank takes part in exchanges 1 and 2 whatever has happened to it, since the others would
-/// wait for it; rank 0 alone decides about a third. An exchange that fails on one rank is that
-/// rank's failure; see `greeting_exchange` for how it keeps its turn.
+/// wait for it. A third takes place unless rank 0 has seen that all are attached: a rank that is not
+/// knows that it does, and one that is hears it from rank 0. An exchange that fails on one rank is
+/// that rank's failure; see `greeting_exchange` for how it keeps its turn.
 class handshake {
  public:
   handshake(out_of_band_ref oob, std::optional<shm::settings> given)
-      : oob_(oob), given_(given), exchange_(oob) {}
+      : oob_(oob),
+        given_(given),
+        exchange_(oob, [this](std::uint32_t stage) { return has_anyone_passed(stage); }) {}
+  handshake(handshake const&) = delete;
+  handshake& operator=(handshake const&) = delete;
 
   /// Returns the group's state.
   ///
@@ -103,13 +111,15 @@ class handshake {
     header.ranks = size();
     header.nonce = mine.nonce;
     header.settings = values;
+    header.decisions.fill(decision::encode(values.first_number, decision::kind::done, 0));
     header.magic = control_magic;
     try {
-      listener_ = os::listen_at(mine.nonce);
+      mine.listener = os::random_identifier();
+      listener_ = os::listen_at(mine.listener);
     } catch (error const&) {
       // Only ranks that cannot use /proc need it, and they will say so.
     }
-    attach(std::move(map), os::reopen(::getpid(), object_.descriptor.number()));
+    attach(std::move(map), object_.descriptor.number());
   }
 
   /// Anonymous memory, or a file in /dev/shm where the system refuses that.
@@ -123,71 +133,68 @@ class handshake {
   }
 
   /// Makes this rank's state over a mapped block: from here on it counts as living.
-  void attach(os::mapping map, os::file_descriptor description) {
+  void attach(os::mapping map, int descriptor) {
     auto const whole = map.bytes();
     control_block const block(whole.data(), size());
     auto& desk = block.desk_of(rank());
     os::populate(whole, std::as_writable_bytes(std::span(&block.line(rank()), 1)),
-                 description.number());
-    os::populate(whole, std::as_writable_bytes(std::span(&desk, 1)), description.number());
+                 descriptor);
+    os::populate(whole, std::as_writable_bytes(std::span(&desk, 1)), descriptor);
     desk.processors = os::processor_set::usable();
-    state_ = std::make_shared<group_state>(std::move(map), std::move(description), rank(), size());
+    auto const first = block.header().settings.first_number;
+    for (auto& one : desk.ballots) one.epoch = first;
+    state_ = std::make_shared<group_state>(std::move(map), descriptor, rank(), size());
+    state_->start_epochs(first);
     exchange_.observe(state_->block());
   }
 
-  void attach(os::file_descriptor description) {
+  void attach(os::file_descriptor const& descriptor) {
     auto const& root = exchange_.from(0);
-    os::mapping map(description.number(), root.object.bytes);
+    os::mapping map(descriptor.number(), root.object.bytes);
     if (!control_block(map.bytes().data(), size()).is_of(root.nonce)) {
       throw error({.cause = errc::not_shareable,
                    .subject = "the control block is not the one that rank 0 made",
                    .remedy = "run the same version of the library on every rank"});
     }
-    attach(std::move(map), std::move(description));
+    attach(std::move(map), descriptor.number());
   }
 
   /// Opens rank 0's block through /proc, or asks rank 0 to send its descriptor.
   void join() {
     if (rank() == 0) return;
     attempt([&] {
-      auto const& root = exchange_.from(0);
-      os::file_descriptor description;
+      os::file_descriptor descriptor;
       try {
-        description = os::attach(root.object);
+        descriptor = os::attach(exchange_.from(0).object);
       } catch (error const& refused) {
         ask(refused.details());
         return;
       }
-      attach(std::move(description));
+      attach(descriptor);
     });
   }
 
   void ask(failure refused) {
     try {
-      to_root_ = os::ask_for_descriptors(exchange_.from(0).nonce, rank());
-      exchange_.await(to_root_.number());
+      auto const& root = exchange_.from(0);
+      to_root_ = os::ask_for_descriptors(root.listener, root.nonce, rank());
+      exchange_.await_descriptor();
     } catch (error const&) {
       refused.cause = refused.system == EMFILE ? errc::limit_reached : errc::not_shareable;
-      refused.remedy = "run all ranks as one user in one PID or network namespace";
       throw error(refused);
     }
   }
 
   /// Rank 0 says what follows the second exchange; the others hear it.
   phase after_second() {
-    if (rank() == 0) {
-      auto next = exchange_.first_failure() || !is_attached() ? phase::aborted : phase::ready;
-      if (next == phase::ready && exchange_.count_waiting() > 0) {
-        attempt([&] { serve(); });
-        next = exchange_.first_failure() ? phase::aborted : phase::passing;
-      }
-      announce(next);
-      if (next != phase::passing) listener_.reset();
-      return next;
-    }
-    if (is_attached()) return hear(phase::exchanging);
-    if (!to_root_.is_open()) return phase::aborted;
-    return hear_on_socket();
+    if (rank() != 0) return is_attached() ? hear(phase::exchanging) : phase::passing;
+    auto const next = exchange_.is_everyone_attached() && !exchange_.has_missed() ? phase::ready
+                                                                                  : phase::passing;
+    announce(next);
+    if (next == phase::passing) attempt([&] { serve(); });
+    asking_.clear();  // whoever has not been served sees the end of the connection
+    listener_.reset();
+    return next;
   }
 
   void announce(phase next) {
@@ -214,41 +221,67 @@ class handshake {
     return phase::aborted;
   }
 
-  /// Waits, not attached, for the descriptor or the end of the connection.
-  phase hear_on_socket() {
-    attempt([&] {
-      auto parcel = os::receive_parcel(to_root_.number());
-      if (!parcel) {
-        throw error({.cause = errc::not_shareable,
-                     .subject = "rank 0 sent no descriptor",
-                     .remedy = {}});
-      }
-      description_ = std::move(parcel->descriptor);
-    });
-    return description_.is_open() ? phase::passing : phase::aborted;
-  }
-
-  /// Sends each rank that asks for one an open file description of its own. Rank 0 only.
-  void serve() {
-    auto& peers = state_->channel().peers;
-    for (int left = exchange_.count_waiting(); left > 0; --left) {
-      auto socket = os::accept_one(listener_.number(), std::chrono::seconds(10));
-      auto const hello = socket.is_open() ? os::receive_parcel(socket.number()) : std::nullopt;
-      if (!hello || hello->what.nonce != exchange_.from(0).nonce) {
-        throw error({.cause = errc::not_shareable,
-                     .subject = "a rank that needs a descriptor cannot be reached",
-                     .remedy = {}});
-      }
-      auto const own = os::reopen(::getpid(), object_.descriptor.number());
-      os::send_parcel(socket.number(), hello->what, own.number());
-      peers.emplace_back(static_cast<int>(hello->what.number), std::move(socket));
+  /// Takes up the ranks that have asked for a descriptor so far. Rank 0 only.
+  void admit(std::chrono::milliseconds timeout) {
+    while (auto socket = os::accept_one(listener_.number(), timeout)) {
+      // Whoever does not know the nonce is no rank of this group.
+      auto const hello = os::is_readable(socket->number(), std::chrono::seconds(1))
+                             ? os::receive_parcel(socket->number())
+                             : std::nullopt;
+      if (!hello || hello->what.nonce != exchange_.mine().nonce) continue;
+      asking_.emplace_back(static_cast<int>(hello->what.number), std::move(*socket));
+      return;
     }
   }
 
+  /// Whether another rank is known to have come out of exchange `stage`.
+  bool has_anyone_passed(std::uint32_t stage) {
+    if (is_attached()) {
+      int failed = 0;
+      int attached = 0;
+      for (int r = 0; r < size(); ++r) {
+        auto& desk = state_->block().desk_of(r);
+        if (r == rank() || sync::load(desk.entered) == 0) continue;
+        if (sync::load(desk.passed) >= stage) return true;
+        ++attached;
+        failed += sync::load(desk.failed) >= stage ? 1 : 0;
+      }
+      if (attached > 0 && failed == attached) return true;  // with a failure, and so have all
+    }
+    if (to_root_.is_open()) return os::is_readable(to_root_.number(), std::chrono::milliseconds(0));
+    if (listener_.is_open()) admit(std::chrono::milliseconds(0));
+    return std::ranges::any_of(asking_, [](auto const& peer) {
+      return os::is_readable(peer.second.number(), std::chrono::milliseconds(0));
+    });
+  }
+
+  /// Sends a descriptor to each rank that asks for one. Rank 0 only.
+  void serve() {
+    if (!is_attached() || exchange_.has_missed()) return;
+    while (static_cast<int>(asking_.size()) < exchange_.count_waiting()) {
+      auto const before = asking_.size();
+      admit(std::chrono::seconds(10));
+      if (asking_.size() == before) throw error({.cause = errc::not_shareable});
+    }
+    for (auto const& [rank, socket] : asking_) {
+      os::send_parcel(socket.number(), {.nonce = exchange_.mine().nonce},
+                      object_.descriptor.number());
+    }
+    state_->channel().peers = std::move(asking_);
+  }
+
+  /// Waits, where this rank has asked, for the descriptor or the end of the connection.
   void receive_descriptor() {
-    if (!description_.is_open()) return;
+    if (!to_root_.is_open()) return;
     attempt([&] {
-      attach(std::move(description_));
+      // Says that this rank has come out of the second exchange.
+      os::send_parcel(to_root_.number(), {.nonce = exchange_.from(0).nonce});
+      auto parcel = os::receive_parcel(to_root_.number());
+      if (!parcel || !parcel->descriptor.is_open()) {
+        is_cut_off_ = true;
+        throw error({.cause = errc::not_shareable});
+      }
+      attach(parcel->descriptor);
       state_->channel().to_root = std::move(to_root_);
     });
   }
@@ -257,10 +290,12 @@ class handshake {
     if (rank() == 0) {
       auto const next = exchange_.first_failure() ? phase::aborted : phase::ready;
       announce(next);
-      listener_.reset();
       return next;
     }
-    return is_attached() ? hear(phase::passing) : phase::aborted;
+    if (is_attached()) return hear(phase::passing);
+    // Rank 0 has closed the connection, and does not come to the exchange either.
+    if (is_cut_off_ && exchange_.has_missed()) exchange_.rule({.cause = errc::peer_lost, .rank = 0});
+    return phase::aborted;
   }
 
   /// The last word: an agreement in the block. Rank 0 fixes what was left to be chosen.
@@ -269,7 +304,6 @@ class handshake {
     if (auto const& own = exchange_.own_failure()) mine.cause = *own;
     auto& header = state_->header();
     auto const first = header.settings.first_number;
-    state_->start_epochs(first);
     agreement last(*state_);
     auto failed = last.settle(mine, [&] {
       os::processor_set processors;
@@ -312,8 +346,9 @@ class handshake {
   greeting_exchange exchange_;
   os::shared_object object_;
   os::file_descriptor listener_;
+  std::vector<std::pair<int, os::file_descriptor>> asking_;  ///< on rank 0: rank and socket
   os::file_descriptor to_root_;
-  os::file_descriptor description_;
+  bool is_cut_off_ = false;  ///< rank 0 has ended the connection without a descriptor
   std::shared_ptr<group_state> state_;
 };
 

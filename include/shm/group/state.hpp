@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <utility>
@@ -34,10 +35,10 @@ struct descriptor_channel {
 /// and as long as it lives the rank counts as living.
 class group_state {
  public:
-  group_state(os::mapping block, os::file_descriptor own_description, int rank, int size)
+  group_state(os::mapping block, int descriptor, int rank, int size)
       : mapping_(std::move(block)),
         block_(mapping_.bytes().data(), size),
-        life_(std::move(own_description), rank),
+        life_(descriptor, rank),
         rank_(rank),
         size_(size),
         owner_(::getpid()) {}
@@ -67,18 +68,28 @@ class group_state {
   }
 
   /// Settles what all ranks report about the memory that `verdict` belongs to. After a death the
-  /// group is lost for good: this rank's later calls throw at once.
+  /// group is lost for good, with all its windows.
   sync::absence settle(sync::verdict_word& verdict, sync::absence found) noexcept {
     if (found.why == sync::standing::dead) found = header().deaths.settle(found);
     found = verdict.settle(found);
     if (found.why == sync::standing::dead) lost_ = found;
     return found;
   }
+  /// Settles what all ranks report about the group itself.
+  sync::absence settle(sync::absence found) noexcept {
+    missing_ = settle(header().verdict, found);
+    return *missing_;
+  }
 
-  /// Throws where this rank has learnt that the group is lost. A rank does not enter a collective
-  /// call then; those that wait for it find the same death, since calls come in the same order.
-  void require_whole(operation where) const {
+  /// Throws where this rank has learnt of a death. It does not enter a collective call then; those
+  /// that wait for it find the same death, since calls come in the same order on all ranks.
+  void require_alive(operation where) const {
     if (lost_) throw absence_error(*lost_, where);
+  }
+  /// Throws where the group itself can do nothing more, since a rank is dead or has left it.
+  void require_whole(operation where) const {
+    require_alive(where);
+    if (missing_) throw absence_error(*missing_, where);
   }
 
   [[nodiscard]] error absence_error(sync::absence const& missing, operation where) const {
@@ -96,14 +107,17 @@ class group_state {
   void publish(os::shared_object const& object, os::identifier const& nonce) {
     header().notice = {.address = os::address_of(object), .nonce = nonce,
                        .page_bytes = object.page_bytes};
-    for (auto const& [rank, socket] : channel_.peers) {
+    for (auto& [rank, socket] : channel_.peers) {
+      if (!socket.is_open()) continue;
       try {
         os::send_parcel(socket.number(), {.nonce = nonce, .number = epoch_},
                         object.descriptor.number());
       } catch (error const& refused) {
-        // A peer that is gone is found by the next agreement, with its rank.
+        // A peer that is gone is found by the next agreement, with its rank; one that is not sees
+        // the end of the connection.
         int const number = refused.details().system;
         if (number != EPIPE && number != ECONNRESET) throw;
+        socket.reset();
       }
     }
   }
@@ -112,13 +126,20 @@ class group_state {
   os::file_descriptor fetch() {
     auto const& notice = header().notice;
     if (!channel_.to_root.is_open()) return os::attach(notice.address);
-    while (auto parcel = os::receive_parcel(channel_.to_root.number())) {
+    int const socket = channel_.to_root.number();
+    for (;;) {
+      // A forked child of rank 0 may keep the connection open after rank 0 has died.
+      if (!os::is_readable(socket, std::chrono::milliseconds(200))) {
+        if (standing_of(0, block_.line(0).left) == sync::standing::present) continue;
+        os::throw_refused(ECONNRESET, "receiving a descriptor from rank 0");
+      }
+      auto parcel = os::receive_parcel(socket);
+      if (!parcel) os::throw_refused(ECONNRESET, "receiving a descriptor from rank 0");
       // Descriptors of creations that failed before they were received are dropped here.
       if (parcel->what.nonce == notice.nonce && parcel->descriptor.is_open()) {
         return std::move(parcel->descriptor);
       }
     }
-    os::throw_refused(ECONNRESET, "receiving a descriptor from rank 0");
   }
 
  private:
@@ -130,7 +151,8 @@ class group_state {
   int size_;
   pid_t owner_;
   std::uint32_t epoch_ = 0;
-  std::optional<sync::absence> lost_;
+  std::optional<sync::absence> lost_;     ///< a death that this rank has learnt of
+  std::optional<sync::absence> missing_;  ///< why the group's own calls cannot succeed any more
 };
 
 /// The roll of a group, for waits in its control block.

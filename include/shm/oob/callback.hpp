@@ -14,12 +14,12 @@
 namespace shm::inline v1 {
 
 /// Bootstraps through `allgather(mine, all)`, a function of the shape that `out_of_band` describes.
-/// Where it returns an integer, any but 0 is a failure.
+/// Where it returns an integer or an enumerator, any but 0 is a failure.
 template <std::invocable<std::span<std::byte const>, std::span<std::byte>> Allgather>
 class callback_oob {
  public:
-  callback_oob(int rank, int size, Allgather allgather)
-      : rank_(rank), size_(size), allgather_(std::move(allgather)) {}
+  callback_oob(int rank, int size, Allgather gather)
+      : rank_(rank), size_(size), allgather_(std::move(gather)) {}
 
   [[nodiscard]] int rank() const noexcept { return rank_; }
   [[nodiscard]] int size() const noexcept { return size_; }
@@ -27,8 +27,11 @@ class callback_oob {
   /// Errors: errc::bootstrap_failed with the function's return code.
   void allgather(std::span<std::byte const> mine, std::span<std::byte> all) {
     using result = std::invoke_result_t<Allgather&, decltype(mine), decltype(all)>;
-    if constexpr (std::integral<result>) {
-      if (auto const code = std::invoke(allgather_, mine, all); code != 0) {
+    static_assert(std::is_void_v<result> || std::integral<result> || std::is_enum_v<result>,
+                  "callback_oob: the function must return void, or 0 where it succeeds");
+    if constexpr (!std::is_void_v<result>) {
+      if (auto const code = static_cast<long long>(std::invoke(allgather_, mine, all));
+          code != 0) {
         throw error({.cause = errc::bootstrap_failed,
                      .subject = "the allgather callback returned " + std::to_string(code),
                      .remedy = {}});

@@ -91,19 +91,19 @@ class fork_oob {
   [[nodiscard]] int size() const noexcept { return area_->size(); }
 
   void allgather(std::span<std::byte const> mine, std::span<std::byte> all) {
+    if (missing_) fail();
     auto const n = mine.size();
     for (std::size_t at = 0; at < n; at += fork_area::block_bytes) {
       auto const part = mine.subspan(at, std::min(n - at, fork_area::block_bytes));
-      std::ranges::copy(part, area_->block(set_, rank_).begin());
-      if (auto const missing = fence_.cross(roll{*area_})) {
-        throw error({.cause = errc::peer_lost, .rank = missing->rank},
-                    {.where = operation::none, .size = size(), .agreed = true});
-      }
+      // The two sets are used in turn: the next fence says that all have read this one.
+      auto const set = sync::load_own(area_->lines()[static_cast<std::size_t>(rank_)].arrived);
+      std::ranges::copy(part, area_->block(set, rank_).begin());
+      missing_ = fence_.cross(roll{*area_});
+      if (missing_) fail();
       for (int rank = 0; rank < size(); ++rank) {
-        auto const from = area_->block(set_, rank).first(part.size());
+        auto const from = area_->block(set, rank).first(part.size());
         std::ranges::copy(from, all.subspan(static_cast<std::size_t>(rank) * n + at).begin());
       }
-      ++set_;  // the next fence says that all have read this set: it is free after that one
     }
   }
 
@@ -116,10 +116,15 @@ class fork_oob {
     static std::optional<sync::absence> verdict() noexcept { return std::nullopt; }
   };
 
+  [[noreturn]] void fail() const {
+    throw error({.cause = errc::peer_lost, .rank = missing_->rank},
+                {.where = operation::none, .size = size(), .agreed = true});
+  }
+
   fork_area* area_;
   int rank_;
-  std::uint32_t set_ = 0;
   sync::fence fence_;
+  std::optional<sync::absence> missing_;
 };
 
 }  // namespace shm::inline v1

@@ -39,9 +39,10 @@ class mpi_oob {
   mpi_oob(mpi_oob&& other) noexcept
       : comm_(std::exchange(other.comm_, MPI_COMM_NULL)), rank_(other.rank_), size_(other.size_) {}
   mpi_oob& operator=(mpi_oob&& other) noexcept {
-    std::swap(comm_, other.comm_);
-    std::swap(rank_, other.rank_);
-    std::swap(size_, other.size_);
+    mpi_oob taken(std::move(other));
+    std::swap(comm_, taken.comm_);
+    std::swap(rank_, taken.rank_);
+    std::swap(size_, taken.size_);
     return *this;
   }
   ~mpi_oob() {

@@ -4,6 +4,9 @@
 #include <concepts>
 #include <cstddef>
 #include <span>
+#include <string>
+
+#include "shm/error.hpp"
 
 namespace shm::inline v1 {
 
@@ -25,8 +28,14 @@ class out_of_band_ref {
  public:
   template <out_of_band Oob>
     requires(!std::same_as<Oob, out_of_band_ref>)
+  /// Errors: errc::invalid_argument where its numbers cannot be.
   explicit out_of_band_ref(Oob& oob)
-      : rank_(oob.rank()), size_(oob.size()), oob_(&oob), allgather_(&forward<Oob>) {}
+      : rank_(oob.rank()), size_(oob.size()), oob_(&oob), allgather_(&forward<Oob>) {
+    if (size_ >= 1 && rank_ >= 0 && rank_ < size_) return;
+    throw error({.cause = errc::invalid_argument,
+                 .subject = "rank " + std::to_string(rank_) + " of " + std::to_string(size_),
+                 .remedy = "let the bootstrap have at least one rank, and number them from 0"});
+  }
 
   [[nodiscard]] int rank() const noexcept { return rank_; }
   [[nodiscard]] int size() const noexcept { return size_; }

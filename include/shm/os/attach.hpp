@@ -43,24 +43,28 @@ inline bool is_object(int descriptor, object_address const& address) noexcept {
          static_cast<std::uint64_t>(status.st_size) == address.bytes;
 }
 
-/// Opens a descriptor of process `process` anew, with an open file description of its own.
+/// Opens what `path`, in /proc/…/fd, leads to, with an open file description of its own.
 ///
-/// Errors: errc::permission_denied for another user's or a non-dumpable process; errc::system_failure
-///         where /proc does not show the process (another PID namespace).
 /// Source: proc(5), /proc/pid/fd.
-inline file_descriptor reopen(std::int32_t process, std::int32_t descriptor) {
-  std::string const path =
-      "/proc/" + std::to_string(process) + "/fd/" + std::to_string(descriptor);
+inline file_descriptor open_in_proc(std::string const& path) {
   file_descriptor result{retry([&] { return ::open(path.c_str(), O_RDWR | O_CLOEXEC); })};
   if (!result.is_open()) throw_last("opening " + path);
   return result;
 }
 
+/// Opens a descriptor of this process anew.
+inline file_descriptor reopen(int descriptor) {
+  return open_in_proc("/proc/self/fd/" + std::to_string(descriptor));
+}
+
 /// Opens the object at `address` through /proc.
 ///
-/// Errors: as `reopen`; errc::system_failure where the address leads to another object.
+/// Errors: errc::permission_denied for another user's or a non-dumpable process; errc::system_failure
+///         where /proc does not show the process (another PID namespace), or where the address leads
+///         to another object.
 inline file_descriptor attach(object_address const& address) {
-  auto result = reopen(address.process, address.descriptor);
+  auto result = open_in_proc("/proc/" + std::to_string(address.process) + "/fd/" +
+                             std::to_string(address.descriptor));
   if (!is_object(result.number(), address)) {
     throw_refused(ESTALE, "descriptor " + std::to_string(address.descriptor) + " of process " +
                               std::to_string(address.process) + " is another object");

@@ -6,6 +6,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstddef>
@@ -22,23 +23,23 @@ namespace shm::inline v1::os {
 
 /// What travels beside a descriptor, or alone as a greeting.
 struct parcel {
-  identifier nonce{};
+  identifier nonce{};        ///< a secret of the group, or of the window
   std::uint32_t number = 0;  ///< the creation that the descriptor belongs to, or the sender's rank
   std::uint32_t reserved = 0;
 };
 
 namespace detail {
 
-/// Fills the abstract address that belongs to `nonce`; returns its length.
+/// Fills the abstract address named by `name`; returns its length.
 ///
 /// Source: unix(7): an abstract address begins with a zero byte and leaves nothing in a directory.
-inline socklen_t abstract_address(identifier const& nonce, sockaddr_un& address) noexcept {
+inline socklen_t abstract_address(identifier const& name, sockaddr_un& address) noexcept {
   address = {};
   address.sun_family = AF_UNIX;
   constexpr char digits[] = "0123456789abcdef";
   std::size_t at = 1;
   for (char const c : std::string_view{"shm."}) address.sun_path[at++] = c;
-  for (auto const word : nonce) {
+  for (auto const word : name) {
     for (int shift = 60; shift >= 0; shift -= 4) address.sun_path[at++] = digits[word >> shift & 15];
   }
   return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + at);
@@ -52,11 +53,11 @@ inline file_descriptor open_socket() {
 
 }  // namespace detail
 
-/// Opens the socket at which ranks ask for descriptors.
-inline file_descriptor listen_at(identifier const& nonce) {
+/// Opens the socket at which ranks ask for descriptors. Anybody on the machine can see `name`.
+inline file_descriptor listen_at(identifier const& name) {
   auto result = detail::open_socket();
   sockaddr_un address;
-  auto const length = detail::abstract_address(nonce, address);
+  auto const length = detail::abstract_address(name, address);
   auto const* const generic = reinterpret_cast<sockaddr const*>(&address);
   if (::bind(result.number(), generic, length) != 0) throw_last("binding a Unix socket");
   if (::listen(result.number(), 4096) != 0) throw_last("listening on a Unix socket");
@@ -99,7 +100,7 @@ inline std::optional<received_parcel> receive_parcel(int socket) {
   message.msg_iov = &part;
   message.msg_iovlen = 1;
   message.msg_control = control;
-  message.msg_controllen = sizeof control;
+  message.msg_controllen = CMSG_LEN(sizeof(int));  // no room for a second one, which would leak
   auto const got = retry([&] { return ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC); });
   cmsghdr const* const head = got < 0 ? nullptr : CMSG_FIRSTHDR(&message);
   if (head != nullptr && head->cmsg_level == SOL_SOCKET && head->cmsg_type == SCM_RIGHTS) {
@@ -107,7 +108,8 @@ inline std::optional<received_parcel> receive_parcel(int socket) {
     std::memcpy(&number, CMSG_DATA(head), sizeof number);
     result.descriptor = file_descriptor{number};
   }
-  if (got != static_cast<ssize_t>(sizeof result.what)) return std::nullopt;
+  bool const is_whole = (message.msg_flags & MSG_TRUNC) == 0;
+  if (got != static_cast<ssize_t>(sizeof result.what) || !is_whole) return std::nullopt;
   if ((message.msg_flags & MSG_CTRUNC) != 0) {
     throw_refused(EMFILE, "receiving a descriptor");
   }
@@ -116,16 +118,23 @@ inline std::optional<received_parcel> receive_parcel(int socket) {
 
 /// Whether `socket` has something to read, or its other end is closed, within `timeout`.
 inline bool is_readable(int socket, std::chrono::milliseconds timeout) noexcept {
+  using clock = std::chrono::steady_clock;
+  auto const end = clock::now() + timeout;
   pollfd wait{.fd = socket, .events = POLLIN, .revents = 0};
-  return ::poll(&wait, 1, static_cast<int>(timeout.count())) > 0;
+  for (auto left = timeout;;
+       left = std::chrono::ceil<std::chrono::milliseconds>(end - clock::now())) {
+    auto const ready = ::poll(&wait, 1, static_cast<int>(std::max<std::int64_t>(left.count(), 0)));
+    if (ready != -1 || errno != EINTR) return ready > 0;
+  }
 }
 
-/// Connects to the socket of `nonce` and asks for descriptors as `rank`. Does not wait: the request
-/// lies in the kernel until it is accepted.
-inline file_descriptor ask_for_descriptors(identifier const& nonce, int rank) {
+/// Connects to the socket at `name` and asks for descriptors as `rank`, which knows `nonce`. Does not
+/// wait: the request lies in the kernel until it is accepted.
+inline file_descriptor ask_for_descriptors(identifier const& name, identifier const& nonce,
+                                           int rank) {
   auto result = detail::open_socket();
   sockaddr_un address;
-  auto const length = detail::abstract_address(nonce, address);
+  auto const length = detail::abstract_address(name, address);
   if (retry([&] {
         return ::connect(result.number(), reinterpret_cast<sockaddr const*>(&address), length);
       }) != 0) {
@@ -136,10 +145,11 @@ inline file_descriptor ask_for_descriptors(identifier const& nonce, int rank) {
 }
 
 /// Accepts one rank that has asked; nothing where nobody is waiting within `timeout`.
-inline file_descriptor accept_one(int listener, std::chrono::milliseconds timeout) {
-  if (!is_readable(listener, timeout)) return {};
-  return file_descriptor{
-      retry([&] { return ::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC); })};
+inline std::optional<file_descriptor> accept_one(int listener, std::chrono::milliseconds timeout) {
+  if (!is_readable(listener, timeout)) return std::nullopt;
+  file_descriptor socket{retry([&] { return ::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC); })};
+  if (!socket.is_open()) throw_last("accepting a connection");
+  return socket;
 }
 
 }  // namespace shm::inline v1::os

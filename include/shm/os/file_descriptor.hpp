@@ -14,7 +14,10 @@ class file_descriptor {
   explicit file_descriptor(int number) noexcept : number_(number) {}
   file_descriptor(file_descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
   file_descriptor& operator=(file_descriptor&& other) noexcept {
-    std::swap(number_, other.number_);
+    if (this != &other) {
+      reset();
+      number_ = std::exchange(other.number_, -1);
+    }
     return *this;
   }
   ~file_descriptor() { reset(); }

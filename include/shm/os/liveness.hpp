@@ -3,14 +3,13 @@
 
 #include <fcntl.h>
 #include <pthread.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <mutex>
 #include <string>
-#include <utility>
 #include <vector>
 
+#include "shm/os/attach.hpp"
 #include "shm/os/call.hpp"
 #include "shm/os/file_descriptor.hpp"
 
@@ -19,30 +18,29 @@ namespace shm::inline v1::os {
 /// Holds a write lock on byte `rank` of an object as long as it lives, and asks whether other ranks
 /// hold theirs.
 ///
-/// The lock belongs to the open file description: the kernel drops it when the process dies (also
+/// The lock belongs to an open file description: the kernel drops it when the process dies (also
 /// while it is a zombie), keeps it while the process is stopped, and sees it from every PID
 /// namespace. A forked child shares the description, and would keep the lock beyond its parent's
-/// death: the child's copy is closed as it is forked.
+/// death: the child's copy of the descriptor is closed as it is forked. Nothing may be mapped through
+/// the description, since the child's mapping would keep it too.
 ///
 /// Source: fcntl(2), "Open file description locks".
 class life_lock {
  public:
-  /// Takes the lock.
+  /// Takes the lock of `rank` through a description of its own of the object behind `descriptor`.
   ///
-  /// Requires: no other process or object shares the open file description of `own`.
-  /// Errors:   errc::mismatch where another process holds the lock of this rank.
-  life_lock(file_descriptor own, int rank) : file_(std::move(own)) {
-    registry::instance().add(*this);
+  /// Errors: errc::mismatch where another process holds the lock of this rank.
+  life_lock(int descriptor, int rank) {
+    registry::instance().add(*this, descriptor);
     auto range = byte(F_WRLCK, rank);
-    if (::fcntl(file_.number(), F_OFD_SETLK, &range) != 0) {
-      int const number = errno;
-      registry::instance().remove(*this);
-      if (number == EAGAIN || number == EACCES) {
-        throw error({.cause = errc::mismatch,
-                     .subject = "two processes have rank " + std::to_string(rank)});
-      }
-      throw_refused(number, "locking a byte of the control block");
+    if (::fcntl(file_.number(), F_OFD_SETLK, &range) == 0) return;
+    int const number = errno;
+    registry::instance().remove(*this);
+    if (number == EAGAIN || number == EACCES) {
+      throw error({.cause = errc::mismatch,
+                   .subject = "two processes have rank " + std::to_string(rank)});
     }
+    throw_refused(number, "locking a byte of the control block");
   }
   life_lock(life_lock const&) = delete;
   life_lock& operator=(life_lock const&) = delete;
@@ -55,24 +53,28 @@ class life_lock {
     return ::fcntl(file_.number(), F_OFD_GETLK, &range) != 0 || range.l_type != F_UNLCK;
   }
 
+  /// The descriptor that the lock is held through; -1 in a forked child.
   [[nodiscard]] int descriptor() const noexcept { return file_.number(); }
 
  private:
-  /// The live locks of this process, for the handler that runs in a forked child. Locked across
-  /// fork(2), so that the child finds the list whole.
+  /// The live locks of this process, for the handler that runs in a forked child. Descriptors are
+  /// opened and closed under the mutex, which is held across fork(2): the child finds all of them.
   class registry {
    public:
     static registry& instance() {
       static registry* const only = new registry;  // never destroyed: used by late destructors
       return *only;
     }
-    void add(life_lock& lock) {
+    void add(life_lock& lock, int descriptor) {
       std::scoped_lock const guard(mutex_);
+      locks_.reserve(locks_.size() + 1);
+      lock.file_ = reopen(descriptor);
       locks_.push_back(&lock);
     }
     void remove(life_lock& lock) noexcept {
       std::scoped_lock const guard(mutex_);
       std::erase(locks_, &lock);
+      lock.file_.reset();
     }
 
    private:

@@ -48,7 +48,10 @@ class mapping {
 
   mapping(mapping&& other) noexcept : bytes_(std::exchange(other.bytes_, {})) {}
   mapping& operator=(mapping&& other) noexcept {
-    std::swap(bytes_, other.bytes_);
+    if (this != &other) {
+      reset();
+      bytes_ = std::exchange(other.bytes_, {});
+    }
     return *this;
   }
   ~mapping() { reset(); }

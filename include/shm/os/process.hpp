@@ -30,13 +30,16 @@ inline identifier random_identifier() {
   return id;
 }
 
-/// Reads a small file of the kernel, at most `capacity` bytes of it; empty where it cannot be read.
-inline std::string read_kernel_file(char const* path, std::size_t capacity = 4096) {
+/// Reads a file of the kernel; empty where it cannot be read.
+inline std::string read_kernel_file(char const* path) {
   file_descriptor const file{retry([&] { return ::open(path, O_RDONLY | O_CLOEXEC); })};
-  if (!file.is_open()) return {};
-  std::string text(capacity, '\0');
-  auto const got = retry([&] { return ::read(file.number(), text.data(), text.size()); });
-  text.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
+  std::string text;
+  std::array<char, 4096> part;
+  while (file.is_open()) {
+    auto const got = retry([&] { return ::read(file.number(), part.data(), part.size()); });
+    if (got <= 0) break;
+    text.append(part.data(), static_cast<std::size_t>(got));
+  }
   return text;
 }
 
@@ -45,7 +48,7 @@ inline std::string read_kernel_file(char const* path, std::size_t capacity = 409
 /// Source: random(4), /proc/sys/kernel/random/boot_id: a UUID in hexadecimal.
 inline identifier boot_identifier() {
   std::string hexadecimal;
-  for (char const c : read_kernel_file("/proc/sys/kernel/random/boot_id", 64)) {
+  for (char const c : read_kernel_file("/proc/sys/kernel/random/boot_id")) {
     if (c != '-' && c != '\n') hexadecimal.push_back(c);
   }
   identifier id{};

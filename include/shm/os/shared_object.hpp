@@ -110,8 +110,14 @@ inline shared_object make_unnamed(std::string const& directory, std::size_t byte
       .origin = origin::unnamed_file};
   if (!object.descriptor.is_open()) {
     if (errno != EOPNOTSUPP && errno != EISDIR) {
-      throw_last("a file in " + directory,
-                 errno == ENOENT ? "mount a tmpfs there, for every rank" : "");
+      int const number = errno;
+      if (number == ENOSPC) {  // the file is empty yet: what is used up is not space
+        throw error({.cause = errc::no_space,
+                     .subject = directory + " has no inode left for another file",
+                     .remedy = "raise their number (mount -o remount,nr_inodes=…), or remove files"});
+      }
+      throw_refused(number, "a file in " + directory,
+                    number == ENOENT ? "mount a tmpfs there, for every rank" : "");
     }
     object.descriptor = detail::open_removed(directory);
     object.origin = origin::removed_file;

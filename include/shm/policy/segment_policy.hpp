@@ -19,7 +19,7 @@ struct segment_request {
   std::size_t bytes = 0;       ///< size of the object, a multiple of page_bytes
   std::size_t page_bytes = 0;  ///< page size that the window was laid out for
   int attempt = 0;             ///< counts up where the ranks agree that an earlier one failed
-  shm::settings settings;      ///< the group's
+  shm::settings settings{};    ///< the group's
 };
 
 /// A backend: where a window's memory comes from.
@@ -33,11 +33,12 @@ struct segment_request {
 ///   any rank, all ranks give it up together and try k + 1.
 /// - `page_bytes(attempt)`: page size in bytes that attempt comes in; else the base page size.
 /// - `name_in(settings)`: the name of what is really taken, where settings decide.
+/// - `signature()`: a number that is equal for equal options; else the options' bytes are compared.
 template <class Policy>
 concept segment_policy =
     std::copy_constructible<Policy> &&
     requires(Policy const& policy, segment_request const& request) {
-      { Policy::name } -> std::convertible_to<std::string_view>;
+      typename std::integral_constant<std::size_t, std::string_view{Policy::name}.size()>;
       { policy.create(request) } -> std::same_as<os::shared_object>;
     };
 
@@ -90,7 +91,12 @@ class segment_policy_ref {
     for (char const c : std::string_view{Policy::name}) {
       hash = mix(hash, static_cast<unsigned char>(c));
     }
-    if constexpr (!std::is_empty_v<Policy> && std::has_unique_object_representations_v<Policy>) {
+    if constexpr (requires { policy.signature(); }) {
+      return hash ^ policy.signature();
+    } else if constexpr (!std::is_empty_v<Policy>) {
+      static_assert(std::has_unique_object_representations_v<Policy>,
+                    "a segment policy with options needs either no padding among them, or a member "
+                    "signature(), so that the ranks can compare their options");
       for (auto const byte : std::as_bytes(std::span(&policy, 1))) {
         hash = mix(hash, static_cast<unsigned char>(byte));
       }

@@ -28,7 +28,7 @@ struct fence_words {
 /// Returns the algorithm that `automatic` stands for.
 ///
 /// Dissemination has the shortest chain of hand-overs, but needs each partner's processor in turn;
-/// one counter lets whoever runs go on. Measured by bench/fence.
+/// one counter lets whoever runs go on. Measured by bench/nested.
 constexpr fence_algorithm choose_fence(fence_algorithm wanted, int ranks, int processors) noexcept {
   if (wanted != fence_algorithm::automatic) return wanted;
   return ranks <= processors ? fence_algorithm::dissemination : fence_algorithm::counter;
@@ -48,6 +48,7 @@ class fence {
 
   /// Enters the next fence and waits until all ranks have.
   ///
+  /// Requires: no earlier fence has returned an absence: its arrivals would be counted twice.
   /// Returns:  nothing when all ranks have entered, or the lowest rank that never will.
   /// Ordering: what any rank wrote before its call is visible to every rank after it: each rank's
   ///           release of `arrived` (or of a word that follows it) is acquired by every other,

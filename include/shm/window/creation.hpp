@@ -92,6 +92,11 @@ class segment_creation {
     }
   }
 
+  /// Whether a rank is missing, so that no further agreement can be reached.
+  static bool is_loss(error const& failed) noexcept {
+    return failed.code() == errc::peer_lost || failed.code() == errc::peer_left;
+  }
+
   std::optional<error> try_once() {
     static constexpr std::array<std::string_view, 5> equal = {
         "the size of an element in bytes", "the policy with its options (as a hash)", "the layout",
@@ -115,6 +120,7 @@ class segment_creation {
       return std::nullopt;
     }
     drop_object();
+    if (is_loss(*failed)) return failed;
     if (auto lost = agreement(state_).settle({.where = operation::create_window})) return lost;
     return failed;
   }
@@ -137,7 +143,7 @@ class segment_creation {
       os::require_room(object_.descriptor.number(), layout.total);
     }
     result_->map(os::mapping(object_.descriptor.number(), layout.total), page_bytes);
-    populate_header(layout);
+    populate_first(layout, entries.front());
     auto nonce = state_.header().nonce;
     nonce[1] ^= epoch;
     write_header(layout, entries, nonce);
@@ -145,12 +151,18 @@ class segment_creation {
     state_.publish(object_, nonce);
   }
 
-  /// Populates what no rank owns, and rank 0's own block with it where that is small.
-  void populate_header(segment_layout const& layout) const {
+  /// Populates what no rank owns, and with it rank 0's own block where that is small: one system
+  /// call instead of two.
+  void populate_first(segment_layout const& layout, block_entry const& own) {
     auto const whole = result_->mapping().bytes();
-    auto const eager = std::max(layout.peers_at, std::min(layout.data_at,
-                                                          segment_layout::eager_bytes));
-    os::populate(whole, whole.first(eager), object_.descriptor.number());
+    constexpr auto eager = segment_layout::eager_bytes;
+    auto part = whole.first(std::max(layout.peers_at, std::min(layout.data_at, eager)));
+    has_own_block_ = wish_.options.prefault != prefault::none && own.offset + own.bytes <= eager;
+    if (has_own_block_) {
+      policy_.place(whole.subspan(own.offset, own.bytes));
+      part = whole.first(own.offset + own.bytes);
+    }
+    os::populate(whole, part, object_.descriptor.number());
   }
 
   void write_header(segment_layout const& layout, std::span<block_entry const> entries,
@@ -209,7 +221,7 @@ class segment_creation {
       }
       result_->reserve();
     }
-    if (wish_.options.prefault == prefault::none) return;
+    if (wish_.options.prefault == prefault::none || has_own_block_) return;
     auto const mine = result_->block(state_.rank());
     policy_.place(mine);
     auto const& own = state_.rank() == 0 ? object_.descriptor : descriptor_;
@@ -239,6 +251,7 @@ class segment_creation {
   os::shared_object object_;
   os::file_descriptor descriptor_;
   int attempt_ = 0;
+  bool has_own_block_ = false;  ///< on rank 0: its block was populated with the header
 };
 
 }  // namespace shm::inline v1::detail

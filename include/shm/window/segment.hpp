@@ -72,7 +72,7 @@ class segment {
 
   /// Waits until every rank has called it; see `window::fence`.
   void fence() {
-    state_->require_whole(operation::fence);
+    require_whole(operation::fence);
     sync::fence fence(lines(), header().fence, rank(), state_->settings().fence,
                       state_->patience());
     if (auto const missing = fence.cross(roll{*this})) fail(*missing, operation::fence);
@@ -81,7 +81,7 @@ class segment {
   /// Waits until this rank and each of `peers` have named each other; see `window::fence`.
   void fence(std::span<int const> peers_of_call) {
     for (int const peer : peers_of_call) require_rank(peer, operation::fence_peers);
-    state_->require_whole(operation::fence_peers);
+    require_whole(operation::fence_peers);
     for (int const peer : peers_of_call) reserve_words_with(peer);
     if (auto const missing = peers().meet(peers_of_call, roll{*this})) {
       fail(*missing, operation::fence_peers);
@@ -116,8 +116,16 @@ class segment {
     return layout_.data_at > segment_layout::eager_bytes;
   }
 
-  [[noreturn]] void fail(sync::absence const& missing, operation where) const {
-    throw state_->absence_error(state_->settle(header().verdict, missing), where);
+  /// Throws where no fence can succeed any more, as far as this rank has learnt. It does not arrive
+  /// at one then, as `group_state::require_alive` explains.
+  void require_whole(operation where) const {
+    state_->require_alive(where);
+    if (missing_) throw state_->absence_error(*missing_, where);
+  }
+
+  [[noreturn]] void fail(sync::absence const& missing, operation where) {
+    missing_ = state_->settle(header().verdict, missing);
+    throw state_->absence_error(*missing_, where);
   }
 
   /// Populates the words through which this rank and `peer` meet, where creation did not.
@@ -133,6 +141,7 @@ class segment {
   os::mapping mapping_;
   segment_layout layout_;
   std::vector<bool> met_;  ///< empty where creation has populated all words
+  std::optional<sync::absence> missing_;
   bool is_complete_ = false;
 };
 

@@ -1,0 +1,141 @@
+#include "shm/base/settings.hpp"
+
+#include <cstdlib>
+#include <string>
+#include <type_traits>
+
+#include "support/catch.hpp"
+
+namespace {
+
+static_assert(std::is_trivially_copyable_v<shm::settings>);
+
+constexpr char const* type = "KUPL_SHM_TYPE";
+constexpr char const* fence = "KUPL_SHM_FENCE_ALGORITHM";
+
+/// Gives an environment variable a value for the length of a scope, or none for nullptr.
+class variable {
+ public:
+  variable(char const* name, char const* value) : name_(name) {
+    if (char const* const old = std::getenv(name)) {
+      old_ = old;
+      was_set_ = true;
+    }
+    set(value);
+  }
+  variable(variable const&) = delete;
+  variable& operator=(variable const&) = delete;
+  ~variable() { set(was_set_ ? old_.c_str() : nullptr); }
+
+ private:
+  void set(char const* value) const {
+    if (value == nullptr) {
+      ::unsetenv(name_);
+    } else {
+      ::setenv(name_, value, 1);
+    }
+  }
+
+  char const* name_;
+  std::string old_;
+  bool was_set_ = false;
+};
+
+/// Reads an environment where both variables have these values.
+shm::environment read(char const* type_value, char const* fence_value) {
+  variable const first(type, type_value);
+  variable const second(fence, fence_value);
+  return shm::read_environment();
+}
+
+bool has(std::string const& text, std::string const& part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST_CASE("unset variables mean the defaults, without a remark") {
+  auto const found = read(nullptr, nullptr);
+  CHECK(found.values == shm::settings{});
+  CHECK(found.values.backend == shm::backend::posix);
+  CHECK(found.values.fence == shm::fence_algorithm::automatic);
+  CHECK(found.values.first_number == 0);
+  CHECK(found.remarks.empty());
+}
+
+TEST_CASE("empty variables mean the defaults, without a remark") {
+  auto const found = read("", "");
+  CHECK(found.values == shm::settings{});
+  CHECK(found.remarks.empty());
+}
+
+TEST_CASE("the backend posix can be asked for by name") {
+  auto const found = read("posix", nullptr);
+  CHECK(found.values.backend == shm::backend::posix);
+  CHECK(found.remarks.empty());
+}
+
+TEST_CASE("each number of a fence algorithm chooses that algorithm, without a remark") {
+  struct {
+    char const* value;
+    shm::fence_algorithm chosen;
+  } const table[] = {{"0", shm::fence_algorithm::automatic},
+                     {"1", shm::fence_algorithm::linear},
+                     {"2", shm::fence_algorithm::dissemination},
+                     {"3", shm::fence_algorithm::counter}};
+  for (auto const& row : table) {
+    INFO(row.value);
+    auto const found = read(nullptr, row.value);
+    CHECK(found.values.fence == row.chosen);
+    CHECK(found.remarks.empty());
+  }
+}
+
+TEST_CASE("an unknown backend gives the default and one remark with variable, value and choices") {
+  auto const found = read("poxis", nullptr);
+  CHECK(found.values == shm::settings{});
+  REQUIRE(found.remarks.size() == 1);
+  CHECK(has(found.remarks[0], "KUPL_SHM_TYPE=poxis "));
+  CHECK(has(found.remarks[0], "choices: posix"));
+  CHECK(has(found.remarks[0], "taken: posix"));
+  CHECK_FALSE(has(found.remarks[0], "\n"));
+}
+
+TEST_CASE("an unknown fence algorithm gives the default and one remark with all choices") {
+  auto const found = read(nullptr, "7");
+  CHECK(found.values == shm::settings{});
+  REQUIRE(found.remarks.size() == 1);
+  CHECK(has(found.remarks[0], "KUPL_SHM_FENCE_ALGORITHM=7 "));
+  for (auto const* choice : {"0 (automatic)", "1 (linear)", "2 (dissemination)", "3 (counter)"}) {
+    CHECK(has(found.remarks[0], choice));
+  }
+  CHECK(has(found.remarks[0], "taken: 0"));
+}
+
+TEST_CASE("a known value with something around it is unknown") {
+  for (auto const* value : {"1 ", " 1", "01", "1,2", "-1"}) {
+    INFO(value);
+    auto const found = read(nullptr, value);
+    CHECK(found.values.fence == shm::fence_algorithm::automatic);
+    CHECK(found.remarks.size() == 1);
+  }
+  CHECK(read("POSIX", nullptr).remarks.size() == 1);
+}
+
+TEST_CASE("two unknown values give a remark each") { CHECK(read("a", "b").remarks.size() == 2); }
+
+TEST_CASE("an unknown backend does not hide a known fence algorithm") {
+  auto const found = read("a", "2");
+  CHECK(found.values.fence == shm::fence_algorithm::dissemination);
+  CHECK(found.remarks.size() == 1);
+}
+
+TEST_CASE("settings that differ in one value are different") {
+  shm::settings const usual;
+  shm::settings other;
+  other.fence = shm::fence_algorithm::linear;
+  CHECK_FALSE(usual == other);
+  other = {};
+  other.first_number = 1;
+  CHECK_FALSE(usual == other);
+}
+
+}  // namespace

@@ -1,0 +1,237 @@
+/// @file
+/// One rank of a failure test: does the steps on its command line and prints how each of them
+/// ended, so that the driver can compare the ranks.
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <exception>
+#include <map>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include <unistd.h>
+
+#include "shm/shm.hpp"
+#include "support/launch_oob.hpp"
+
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr std::string_view usage =
+    R"(usage: launch -n RANKS ... -- rank STEP...
+
+Does the steps in order, whatever becomes of them, and prints a line for each:
+
+  ok STEP | error STEP: TEXT | skipped STEP: REASON
+
+  comm              creates a communicator in place of the present one
+  window=B,B,...    creates a window of B bytes (suffixes k, m, g) on each rank; the last B is for
+                    all further ranks. Windows are kept until `drop`.
+  sparse=B,B,...    the same without populating it
+  write             writes every byte of this rank's block of the last window
+  check             fences, and reads what every rank wrote with `write`
+  fence=ROUNDS      fences on the last window so often
+  fence_ms=MS       fences on the last window until rank 0 has seen this time pass
+  barrier           waits for all ranks
+  agree             agrees that all is well
+  agree_fail=RANK   agrees, while this rank throws
+  sleep_ms=MS,MS,.. sleeps for this time on each rank
+  fill=B            rank 0 fills /dev/shm with a file of B bytes; `unfill` removes it
+  unfill
+  drop              destroys all windows; drop=RANK: of this rank only
+  begin, end        marks for whoever traces system calls: access("/shm-test/begin"), …/end
+)";
+
+/// Sizes and times as the command line gives them: digits and an optional suffix.
+std::uint64_t number_of(std::string_view text) {
+  std::uint64_t value = 0;
+  auto const [stop, failed] = std::from_chars(text.data(), text.data() + text.size(), value);
+  std::string_view const suffix(stop, static_cast<std::size_t>(text.data() + text.size() - stop));
+  if (failed != std::errc{} || suffix.size() > 1) throw std::invalid_argument(std::string(text));
+  if (suffix.empty()) return value;
+  switch (suffix.front()) {
+    case 'k':
+      return value << 10;
+    case 'm':
+      return value << 20;
+    case 'g':
+      return value << 30;
+    default:
+      throw std::invalid_argument(std::string(text));
+  }
+}
+
+/// The part of a comma-separated list that belongs to a rank.
+std::uint64_t part_of(std::string_view list, int rank) {
+  for (; rank > 0 && list.find(',') != list.npos; --rank) list.remove_prefix(list.find(',') + 1);
+  return number_of(list.substr(0, list.find(',')));
+}
+
+/// Says why a step has no sense, since an earlier one has failed.
+struct skipped : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+class player {
+ public:
+  /// Does one step; throws what it throws.
+  void play(std::string_view name, std::string_view value) {
+    static std::map<std::string_view, void (player::*)(std::string_view)> const steps = {
+        {"comm", &player::make_group},      {"window", &player::make_window},
+        {"sparse", &player::make_sparse},   {"write", &player::write},
+        {"check", &player::check},          {"fence", &player::fence},
+        {"fence_ms", &player::fence_long},  {"barrier", &player::barrier},
+        {"agree", &player::agree},          {"agree_fail", &player::agree_fail},
+        {"sleep_ms", &player::sleep},       {"fill", &player::fill},
+        {"unfill", &player::unfill},        {"drop", &player::drop},
+        {"begin", &player::begin},          {"end", &player::end},
+    };
+    auto const found = steps.find(name);
+    if (found == steps.end()) throw std::invalid_argument("unknown step");
+    (this->*found->second)(value);
+  }
+
+ private:
+  using bytes_window = shm::window<unsigned char>;
+
+  static constexpr char filler[] = "/dev/shm/filler";
+
+  shm::group& group() {
+    if (!group_) throw skipped("no communicator");
+    return *group_;
+  }
+  bytes_window& window() {
+    if (windows_.empty()) throw skipped("no window");
+    return windows_.back();
+  }
+
+  void make_group(std::string_view) {
+    windows_.clear();
+    group_.reset();
+    group_.emplace(shm::communicator(oob_));
+  }
+  void make_window(std::string_view sizes) {
+    windows_.emplace_back(group(), part_of(sizes, oob_.rank()));
+  }
+  void make_sparse(std::string_view sizes) {
+    windows_.emplace_back(group(), part_of(sizes, oob_.rank()),
+                          shm::window_options{.prefault = shm::prefault::none});
+  }
+  void write(std::string_view) {
+    std::ranges::fill(window().local(), static_cast<unsigned char>(oob_.rank() + 1));
+  }
+  void check(std::string_view) {
+    window().fence();
+    for (int r = 0; r < window().size(); ++r) {
+      auto const block = window()[r];
+      auto const is_right = [r](unsigned char byte) { return byte == r + 1; };
+      if (!std::ranges::all_of(block, is_right)) throw std::logic_error("wrong bytes");
+    }
+    window().fence();
+  }
+  void fence(std::string_view rounds) {
+    for (auto left = number_of(rounds); left > 0; --left) window().fence();
+  }
+  /// Rank 0 says in the window's first byte when it is time to end.
+  void fence_long(std::string_view milliseconds) {
+    auto const end = std::chrono::steady_clock::now() +
+                     std::chrono::milliseconds(number_of(milliseconds));
+    if (window()[0].empty()) throw skipped("rank 0 has no byte");
+    for (bool is_over = false; !is_over;) {
+      if (oob_.rank() == 0) window()[0].front() = std::chrono::steady_clock::now() >= end ? 1 : 0;
+      window().fence();
+      is_over = window()[0].front() == 1;
+      window().fence();
+    }
+  }
+  void barrier(std::string_view) { group().barrier(); }
+  void agree(std::string_view) {
+    group().agree([] {});
+  }
+  void agree_fail(std::string_view rank) {
+    group().agree([&] {
+      if (number_of(rank) == static_cast<std::uint64_t>(oob_.rank())) {
+        throw std::runtime_error("asked to fail");
+      }
+    });
+  }
+  void sleep(std::string_view milliseconds) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(part_of(milliseconds, oob_.rank())));
+  }
+  void fill(std::string_view size) {
+    if (oob_.rank() != 0) return;
+    std::vector<char> const zeros(64 * 1024);
+    std::FILE* const file = std::fopen(filler, "w");
+    if (file == nullptr) throw std::runtime_error("cannot fill /dev/shm");
+    for (auto left = number_of(size); left > 0;) {
+      auto const part = std::min<std::uint64_t>(left, zeros.size());
+      if (std::fwrite(zeros.data(), 1, part, file) != part) break;  // full is what is wanted
+      left -= part;
+    }
+    std::fclose(file);
+  }
+  void unfill(std::string_view) {
+    if (oob_.rank() == 0) ::unlink(filler);
+  }
+  void drop(std::string_view rank) {
+    auto const own = static_cast<std::uint64_t>(oob_.rank());
+    if (rank.empty() || number_of(rank) == own) windows_.clear();
+  }
+  void begin(std::string_view) { mark("/shm-test/begin"); }
+  void end(std::string_view) { mark("/shm-test/end"); }
+  static void mark(char const* path) {
+    if (::access(path, F_OK) == 0) throw std::logic_error("a mark exists");
+  }
+
+  shm_test::launch_oob oob_;
+  std::optional<shm::group> group_;
+  std::vector<bytes_window> windows_;
+};
+
+void play_all(std::span<char* const> words) {
+  player rank;
+  for (std::string_view const word : words) {
+    auto const equals = word.find('=');
+    auto const value = equals == word.npos ? std::string_view{} : word.substr(equals + 1);
+    std::string line;
+    try {
+      rank.play(word.substr(0, equals), value);
+      line = "ok " + std::string(word);
+    } catch (skipped const& why) {
+      line = "skipped " + std::string(word) + ": " + why.what();
+    } catch (shm::error const& failed) {
+      line = "error " + std::string(word) + ": " + failed.what();
+    } catch (std::invalid_argument const& wrong) {
+      throw std::invalid_argument(std::string(word) + ": " + wrong.what());
+    } catch (std::exception const& failed) {
+      line = "error " + std::string(word) + ": not a shm::error: " + failed.what();
+    }
+    line += '\n';
+    std::fputs(line.c_str(), stdout);
+    std::fflush(stdout);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    play_all(std::span(argv, static_cast<std::size_t>(argc)).subspan(1));
+  } catch (std::exception const& failure) {
+    std::fprintf(stderr, "rank: %s\n%s", failure.what(),
+                 dynamic_cast<std::invalid_argument const*>(&failure) != nullptr ? usage.data()
+                                                                                 : "");
+    return 2;
+  }
+}

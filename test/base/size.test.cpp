@@ -86,9 +86,10 @@ TEST_CASE("a small size that no unit divides is told to the byte") {
   CHECK(shm::bytes_in_words(4097) == "4097 bytes");
 }
 
-TEST_CASE("a large size that no unit divides is told in whole mebibytes") {
-  CHECK(shm::bytes_in_words((100U << 20U) + 1) == "about 100 MiB");
-  CHECK(shm::bytes_in_words((100U << 20U) - 1) == "104857599 bytes");
+TEST_CASE("a large size that no unit divides is told to six digits") {
+  CHECK(shm::bytes_in_words((16U << 20U) + 4096) == "16.0039 MiB");
+  CHECK(shm::bytes_in_words((100U << 10U) + 512) == "100.5 KiB");
+  CHECK(shm::bytes_in_words(~0ULL) == "16 EiB");
 }
 
 }  // namespace

@@ -90,7 +90,7 @@ TEST_CASE("more than the machine has is refused as out of memory, with both numb
   auto const refused =
       shm_test::failure_of([] { os::require_room(anonymous().number(), 1ULL << 50U); });
   CHECK(refused.cause == errc::out_of_memory);
-  CHECK(has(refused.subject.view(), "1024 TiB are needed"));
+  CHECK(has(refused.subject.view(), "1 PiB are needed"));
   CHECK(has(refused.subject.view(), "this machine has "));
   CHECK(has(refused.subject.view(), " left"));
 }

@@ -146,7 +146,7 @@ TEST_CASE("more than the address space is out of memory, with the size and a rem
   auto const refused = shm_test::failure_of([&] { mapping(file.number(), std::size_t{1} << 61U); });
   CHECK(refused.cause == errc::out_of_memory);
   CHECK(refused.system == ENOMEM);
-  CHECK(refused.subject.view() == "mapping 2097152 TiB");
+  CHECK(refused.subject.view() == "mapping 2 EiB");
   CHECK(refused.remedy.view().find("ulimit -v") != std::string_view::npos);
   CHECK(refused.remedy.view().find("vm.max_map_count") != std::string_view::npos);
 }

@@ -1,8 +1,10 @@
 #pragma once
 /// @file Arithmetic on sizes in bytes, checked for overflow, and their form in messages.
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <optional>
 #include <string>
 
@@ -46,20 +48,19 @@ constexpr bool reached(std::uint32_t a, std::uint32_t b) noexcept {
   return static_cast<std::int32_t>(a - b) >= 0;
 }
 
-/// Returns a size in words: "4097 bytes", "16 MiB".
+/// Returns a size in words, to six digits: "4097 bytes", "16 MiB", "40.0039 MiB".
 inline std::string bytes_in_words(std::uint64_t bytes) {
-  constexpr std::uint64_t kib = 1024;
-  struct unit {
-    std::uint64_t bytes;
-    char const* name;
-  };
-  constexpr unit units[] = {
-      {kib * kib * kib * kib, " TiB"}, {kib * kib * kib, " GiB"}, {kib * kib, " MiB"}, {kib, " KiB"}};
-  for (auto const& [size, name] : units) {
-    if (bytes >= size && bytes % size == 0) return std::to_string(bytes / size) + name;
+  constexpr std::uint64_t unit = 1024;
+  constexpr char const* names[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  if (bytes < unit || (bytes < 100 * unit && bytes % unit != 0)) {
+    return std::to_string(bytes) + (bytes == 1 ? " byte" : " bytes");
   }
-  if (bytes >= 100 * kib * kib) return "about " + std::to_string(bytes / (kib * kib)) + " MiB";
-  return std::to_string(bytes) + (bytes == 1 ? " byte" : " bytes");
+  std::size_t name = 0;
+  auto value = static_cast<double>(bytes) / static_cast<double>(unit);
+  for (; value >= static_cast<double>(unit); ++name) value /= static_cast<double>(unit);
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.6g %s", value, names[name]);
+  return text.data();
 }
 
 }  // namespace shm::inline v1

@@ -55,7 +55,7 @@ struct greeting {
   [[nodiscard]] failure as_failure() const {
     return {.cause = cause,
             .system = system,
-            .rank = blamed,
+            .rank = blamed >= 0 ? blamed : rank,
             .subject = subject.view(),
             .remedy = os::remedy_for(system)};
   }
@@ -144,12 +144,10 @@ class greeting_exchange {
   [[nodiscard]] std::optional<failure> first_failure() const {
     if (ruling_) return ruling_;
     for (auto const& one : all_) {
-      if (one.state != greeting::state::failed) continue;
-      auto found = one.as_failure();
-      if (found.cause == errc::not_shareable) found.subject = unreachable_in_words();
-      return found;
+      if (one.state == greeting::state::failed) return worded(one.as_failure());
     }
-    return own_failure_;
+    if (own_failure_) return worded(*own_failure_);
+    return std::nullopt;
   }
   [[nodiscard]] bool is_everyone_attached() const noexcept {
     return std::ranges::all_of(
@@ -183,8 +181,17 @@ class greeting_exchange {
   }
 
  private:
-  /// Says which ranks cannot open rank 0's memory.
-  [[nodiscard]] std::string unreachable_in_words() const {
+  /// Adds what the greetings of all say about a failure of one.
+  [[nodiscard]] failure worded(failure found) const {
+    if (found.cause == errc::not_shareable) found.subject = strangers_in_words();
+    return found;
+  }
+
+  /// Says which ranks cannot share memory with which.
+  [[nodiscard]] std::string strangers_in_words() const {
+    for (auto const& one : all_) {
+      if (one.boot != all_.front().boot) return machines_in_words(all_);
+    }
     std::string ranks;
     for (auto const& one : all_) {
       if (one.state != greeting::state::failed || one.cause != errc::not_shareable) continue;
@@ -241,7 +248,7 @@ class greeting_exchange {
       failure found{.rank = static_cast<int>(r)};
       if (one.magic != greeting_magic || one.rank != static_cast<int>(r)) {
         found.cause = errc::bootstrap_failed;
-        found.subject = "the allgather did not bring the message of this rank to its place";
+        found.subject = "the allgather did not bring this rank's message to its place";
         found.remedy = "gather equal blocks of bytes in the order of the ranks";
       } else if (one.layout != root.layout) {
         found.cause = errc::mismatch;
@@ -254,7 +261,6 @@ class greeting_exchange {
                         std::to_string(root.size) + " on rank 0";
       } else if (one.boot != root.boot) {
         found.cause = errc::not_shareable;
-        found.subject = machines_in_words(all_);
       } else {
         continue;
       }

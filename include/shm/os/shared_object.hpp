@@ -53,9 +53,10 @@ inline void resize(int descriptor, std::size_t bytes, std::string_view where) {
   }
   if (auto const limit = file_size_limit(); bytes > limit) {
     throw error({.cause = errc::limit_reached,
+                 .system = EFBIG,
                  .subject = subject + ", but files of this process may have " +
                             bytes_in_words(limit),
-                 .remedy = "raise the file-size limit (ulimit -f), or ask for less"});
+                 .remedy = remedy_for(EFBIG)});
   }
   if (retry([&] { return ::ftruncate(descriptor, static_cast<off_t>(bytes)); }) != 0) {
     throw_last(subject);

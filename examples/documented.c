@@ -1,4 +1,5 @@
-/* Every process but the first copies the first one's block and checks it: the C interface with MPI. */
+/* Every process but the first copies the first one's block and checks it: the C interface with MPI.
+ */
 
 #include <kupl.h>
 #include <mpi.h>
@@ -9,14 +10,14 @@
 enum { count = 4 };
 
 /* How the processes find each other: gather and wait through MPI. */
-static int gather(const void *mine, void *all, int size, void *group, kupl_shm_datatype_t type) {
+static int gather(void const* mine, void* all, int size, void* group, kupl_shm_datatype_t type) {
   if (type != KUPL_SHM_DATATYPE_CHAR) return KUPL_ERROR;
-  return MPI_Allgather(mine, size, MPI_CHAR, all, size, MPI_CHAR, *(MPI_Comm *)group);
+  return MPI_Allgather(mine, size, MPI_CHAR, all, size, MPI_CHAR, *(MPI_Comm*)group);
 }
 
-static int wait_for_all(void *group) { return MPI_Barrier(*(MPI_Comm *)group); }
+static int wait_for_all(void* group) { return MPI_Barrier(*(MPI_Comm*)group); }
 
-int main(int argc, char **argv) {
+int main(int argc, char** argv) {
   MPI_Init(&argc, &argv);
   MPI_Comm world = MPI_COMM_WORLD;
   int rank, size;
@@ -26,20 +27,20 @@ int main(int argc, char **argv) {
   kupl_shm_oob_cb_t callbacks = {gather, wait_for_all};
   kupl_shm_comm_h comm;
   kupl_shm_win_h win;
-  void *block;
+  void* block;
   if (kupl_shm_comm_create(size, rank, getpid(), &callbacks, &world, &comm) != KUPL_OK ||
       kupl_shm_win_alloc(count * sizeof(int), comm, &block, &win) != KUPL_OK) {
     MPI_Abort(world, 1);
   }
 
-  int *numbers = block;
+  int* numbers = block;
   if (rank == 0) {
     for (int i = 0; i < count; i++) numbers[i] = i;
   }
   kupl_shm_fence(win); /* what was written before it can be read after it */
 
   if (rank != 0) {
-    void *remote;
+    void* remote;
     kupl_shm_win_query(win, 0, &remote);
     memcpy(numbers, remote, count * sizeof(int));
     int wrong = 0;

@@ -17,8 +17,8 @@ extern "C" {
 #define KUPL_OK 0
 #define KUPL_ERROR (-1)
 
-typedef struct kupl_shm_comm *kupl_shm_comm_h;
-typedef struct kupl_shm_win *kupl_shm_win_h;
+typedef struct kupl_shm_comm* kupl_shm_comm_h;
+typedef struct kupl_shm_win* kupl_shm_win_h;
 
 typedef enum {
   KUPL_SHM_DATATYPE_CHAR = 0,
@@ -32,50 +32,51 @@ typedef enum {
  * Gathers `size` elements of `datatype` from every process into `recvbuf`, in rank order. Returns 0
  * where it succeeds. The library passes KUPL_SHM_DATATYPE_CHAR only.
  */
-typedef int (*kupl_shm_oob_allgather_cb_t)(const void *sendbuf, void *recvbuf, int size, void *group,
-                                           kupl_shm_datatype_t datatype);
+typedef int (*kupl_shm_oob_allgather_cb_t)(void const* sendbuf, void* recvbuf, int size,
+                                           void* group, kupl_shm_datatype_t datatype);
 /** Waits until every process has called it. The library needs no call of it. */
-typedef int (*kupl_shm_oob_barrier_cb_t)(void *group);
+typedef int (*kupl_shm_oob_barrier_cb_t)(void* group);
 
 /** How the processes find each other, through MPI or anything else. */
 typedef struct {
   kupl_shm_oob_allgather_cb_t oob_allgather;
   kupl_shm_oob_barrier_cb_t oob_barrier;
 } kupl_shm_oob_cb_t;
-typedef kupl_shm_oob_cb_t *kupl_shm_oob_cb_h;
+typedef kupl_shm_oob_cb_t* kupl_shm_oob_cb_h;
 
 /**
  * Creates a communicator of `size` processes on this machine, of which this one is `rank`.
  *
- * Collective. The callbacks are called from here only, and `cbs` may be destroyed afterwards; `group`
- * is passed to them unchanged and is not NULL. `pid` is not negative; what it is does not matter.
+ * Collective. The callbacks are called from here only, and `cbs` may be destroyed afterwards;
+ * `group` is passed to them unchanged and is not NULL. `pid` is not negative; what it is does not
+ * matter.
  */
-int kupl_shm_comm_create(int size, int rank, int pid, kupl_shm_oob_cb_h cbs, void *group,
-                         kupl_shm_comm_h *comm);
+int kupl_shm_comm_create(int size, int rank, int pid, kupl_shm_oob_cb_h cbs, void* group,
+                         kupl_shm_comm_h* comm);
 
 /** Destroys a communicator, and frees the windows of it that are still live. Local: never waits. */
 int kupl_shm_comm_destroy(kupl_shm_comm_h comm);
 
 /** Tells this process's rank in `comm`. */
-int kupl_shm_comm_rank(kupl_shm_comm_h comm, int *rank);
+int kupl_shm_comm_rank(kupl_shm_comm_h comm, int* rank);
 
 /** Tells the number of processes of `comm`. */
-int kupl_shm_comm_size(kupl_shm_comm_h comm, int *size);
+int kupl_shm_comm_size(kupl_shm_comm_h comm, int* size);
 
 /**
  * Allocates a block of `size` bytes of shared memory for each process of `comm`.
  *
  * Collective; `size` is the same everywhere and may be 0. Blocks are page aligned and read as zero.
- * `baseptr` receives this process's block. Rank 0 is the first to return. Without memory for it, all
- * processes return KUPL_ERROR and nothing is left.
+ * `baseptr` receives this process's block. Rank 0 is the first to return. Without memory for it,
+ * all processes return KUPL_ERROR and nothing is left.
  */
-int kupl_shm_win_alloc(size_t size, kupl_shm_comm_h comm, void **baseptr, kupl_shm_win_h *win);
+int kupl_shm_win_alloc(size_t size, kupl_shm_comm_h comm, void** baseptr, kupl_shm_win_h* win);
 
 /**
- * Tells where the block of `remote_rank` lies in this process. Takes no lock; any thread may call it.
- * `win` must be live.
+ * Tells where the block of `remote_rank` lies in this process. Takes no lock; any thread may call
+ * it. `win` must be live.
  */
-int kupl_shm_win_query(kupl_shm_win_h win, int remote_rank, void **baseptr);
+int kupl_shm_win_query(kupl_shm_win_h win, int remote_rank, void** baseptr);
 
 /** Frees this process's end of a window. Local: never waits; the others keep theirs. */
 int kupl_shm_win_free(kupl_shm_win_h win);

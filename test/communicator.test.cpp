@@ -59,7 +59,8 @@ class capture {
 /// What all ranks print to standard error while they make a group, each with `value` of its rank in
 /// the environment.
 template <class Value>
-std::string printed_while_making(int ranks, Value const& value, std::optional<settings> given = {}) {
+std::string printed_while_making(int ranks, Value const& value,
+                                 std::optional<settings> given = {}) {
   capture const output;
   on_ranks(ranks, [&](group& node, findings&) {
     ::setenv(fence_variable, value(node.rank()), 1);

@@ -43,8 +43,9 @@ constexpr fence_algorithm algorithms[] = {fence_algorithm::linear, fence_algorit
                                           fence_algorithm::counter};
 
 std::byte pattern(int rank, std::size_t at, int round) {
-  return static_cast<std::byte>((static_cast<std::size_t>(rank) * 31 + at * 7 +
-                                 static_cast<std::size_t>(round) * 13) & 0xffU);
+  return static_cast<std::byte>(
+      (static_cast<std::size_t>(rank) * 31 + at * 7 + static_cast<std::size_t>(round) * 13) &
+      0xffU);
 }
 
 /// Gathers blocks of `n` bytes with a pattern; returns whether all have come.
@@ -174,8 +175,8 @@ TEST_CASE("a result of the wrong length is an error of this rank alone, and the 
       RANK_CHECK(found, failed.cause == errc::invalid_argument);
       RANK_CHECK(found, failed.rank == node.rank());
       all.resize(all.size() - 2);
-      RANK_CHECK(found, failure_of([&] { node.allgather(mine, all); }).cause ==
-                            errc::invalid_argument);
+      RANK_CHECK(found,
+                 failure_of([&] { node.allgather(mine, all); }).cause == errc::invalid_argument);
     }
     RANK_CHECK(found, gathers(node, 10, 1));
   });
@@ -183,8 +184,9 @@ TEST_CASE("a result of the wrong length is an error of this rank alone, and the 
 
 TEST_CASE("agree returns what each rank's own function returns") {
   on_all_rank_counts([](group& node, findings& found) {
-    RANK_CHECK(found, node.agree([&] { return std::string(3, static_cast<char>('a' + node.rank())); })
-                              == std::string(3, static_cast<char>('a' + node.rank())));
+    RANK_CHECK(found, node.agree([&] {
+      return std::string(3, static_cast<char>('a' + node.rank()));
+    }) == std::string(3, static_cast<char>('a' + node.rank())));
     auto const owned = node.agree([&] { return std::make_unique<int>(node.rank()); });
     RANK_CHECK(found, *owned == node.rank());
     bool ran = false;
@@ -510,8 +512,8 @@ TEST_CASE("a forked child of a rank that ends in any way harms nobody") {
       ::waitpid(child, nullptr, 0);
       node.barrier();
       for (int rank = 0; rank < node.size(); ++rank) {
-        RANK_CHECK(found, shm::detail::control_roll{*node.state()}(rank) ==
-                              shm::sync::standing::present);
+        RANK_CHECK(found,
+                   shm::detail::control_roll{*node.state()}(rank) == shm::sync::standing::present);
       }
       window.fence();
     }
@@ -545,7 +547,9 @@ TEST_CASE("a forked child that outlives its rank does not hide the rank's death"
 
 TEST_CASE("two hundred groups, made and destroyed, leave no descriptor") {
   on_ranks(2, [](group& node, findings& found) {
-    { shm::communicator const first(node); }
+    {
+      shm::communicator const first(node);
+    }
     auto const before = count_descriptors();
     for (int i = 0; i < 200; ++i) {
       shm::communicator again(node);
@@ -560,10 +564,9 @@ TEST_CASE("two hundred groups, made and destroyed, leave no descriptor") {
 TEST_CASE("groups and windows have no names in the shared-memory file system") {
   namespace fs = std::filesystem;
   auto const count_names = [] {
-    return std::count_if(fs::directory_iterator("/dev/shm"), fs::directory_iterator(),
-                         [](auto const& entry) {
-                           return entry.path().filename().string().starts_with("shm");
-                         });
+    return std::count_if(
+        fs::directory_iterator("/dev/shm"), fs::directory_iterator(),
+        [](auto const& entry) { return entry.path().filename().string().starts_with("shm"); });
   };
   auto const before = count_names();
   on_ranks(4, [&](group& node, findings& found) {

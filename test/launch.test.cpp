@@ -110,9 +110,8 @@ TEST_CASE("a thrown number is reported as an exception") {
 }
 
 TEST_CASE("the text of an exception may be longer than what is kept of it") {
-  auto const exits = exits_of_failing(1, [](group&) {
-    throw std::runtime_error(std::string(5000, 'x'));
-  });
+  auto const exits =
+      exits_of_failing(1, [](group&) { throw std::runtime_error(std::string(5000, 'x')); });
   CHECK(exits[0].what.size() >= 500);
   CHECK(exits[0].what.find_first_not_of('x') == std::string::npos);
 }
@@ -196,7 +195,8 @@ TEST_CASE("ranks die with the process that forked them") {
     ::close(ends[0]);
     fork_ranks(2, [&](group& node) {
       node.barrier();
-      if (node.rank() == 0) [[maybe_unused]] auto const told = ::write(ends[1], "x", 1);
+      if (node.rank() == 0) [[maybe_unused]]
+        auto const told = ::write(ends[1], "x", 1);
       for (;;) ::pause();
     });
     ::_exit(1);

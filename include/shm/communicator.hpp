@@ -23,8 +23,7 @@ class communicator : public group {
   /// `given` replaces the settings from the environment; rank 0's are taken.
   explicit communicator(Oob& oob, std::optional<settings> given = {})
       : group(detail::handshake(out_of_band_ref(oob), given).run()) {}
-  explicit communicator(Oob&& oob, std::optional<settings> given = {})
-      : communicator(oob, given) {}
+  explicit communicator(Oob&& oob, std::optional<settings> given = {}) : communicator(oob, given) {}
 };
 
 }  // namespace shm::inline v1

@@ -47,11 +47,11 @@ enum class operation : std::uint32_t {
 
 /// One failure as ranks tell it each other: trivially copyable, without pointers.
 struct failure {
-  errc cause{};              ///< zero: no failure
-  std::int32_t system = 0;   ///< errno of the refused call, or 0
-  std::int32_t rank = -1;    ///< the first failing rank, or -1 where it is the caller itself
-  fixed_text<180> subject{}; ///< what was refused, in words with numbers
-  fixed_text<180> remedy{};  ///< what the user can do; empty: the usual remedy of the cause
+  errc cause{};               ///< zero: no failure
+  std::int32_t system = 0;    ///< errno of the refused call, or 0
+  std::int32_t rank = -1;     ///< the first failing rank, or -1 where it is the caller itself
+  fixed_text<180> subject{};  ///< what was refused, in words with numbers
+  fixed_text<180> remedy{};   ///< what the user can do; empty: the usual remedy of the cause
 
   [[nodiscard]] bool is_failure() const noexcept { return cause != errc{}; }
 };
@@ -89,7 +89,8 @@ constexpr wording words_for(errc cause) noexcept {
       return {"the bootstrap failed", "see what the bootstrap itself reports"};
     case errc::not_shareable:
       return {"ranks cannot share memory",
-              "split the communicator by machine first (shm::mpi_oob::node_of, or MPI_Comm_split_type); "
+              "split the communicator by machine first (shm::mpi_oob::node_of, or "
+              "MPI_Comm_split_type); "
               "on one machine run all ranks as one user, or in one PID or network namespace"};
     case errc::rank_failed:
       return {"a rank's function failed", "see the rank's own error"};

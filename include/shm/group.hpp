@@ -21,9 +21,9 @@
 
 namespace shm::inline v1 {
 
-/// A handle of a group of ranks. Move-only; the memory behind it is shared with the group's windows,
-/// which may outlive it. Destroying it is local: it marks that this rank has left, and ranks that
-/// still wait for it get errc::peer_left.
+/// A handle of a group of ranks. Move-only; the memory behind it is shared with the group's
+/// windows, which may outlive it. Destroying it is local: it marks that this rank has left, and
+/// ranks that still wait for it get errc::peer_left.
 ///
 /// Collective calls of one group come from one thread at a time, in the same order on every rank.
 class group {

@@ -134,8 +134,8 @@ class forked_children {
 
   void add(int rank, pid_t pid) {
     // Where the kernel is older than 5.3 the descriptor is closed, and reaping polls.
-    running_.push_back({rank, pid,
-                        os::file_descriptor{static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))}});
+    running_.push_back(
+        {rank, pid, os::file_descriptor{static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))}});
   }
 
   /// Waits for all children. Calls `ended(rank, status)` as each is reaped.

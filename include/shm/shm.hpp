@@ -1,17 +1,17 @@
 #pragma once
 /// @file Everything except the bootstrap through MPI, which is "shm/oob/mpi.hpp".
 
-#include "shm/communicator.hpp"       // IWYU pragma: export
-#include "shm/error.hpp"              // IWYU pragma: export
-#include "shm/group.hpp"              // IWYU pragma: export
-#include "shm/launch.hpp"             // IWYU pragma: export
-#include "shm/oob/callback.hpp"       // IWYU pragma: export
-#include "shm/oob/fork.hpp"           // IWYU pragma: export
-#include "shm/oob/out_of_band.hpp"    // IWYU pragma: export
-#include "shm/oob/self.hpp"           // IWYU pragma: export
-#include "shm/options.hpp"            // IWYU pragma: export
-#include "shm/policy/posix.hpp"       // IWYU pragma: export
-#include "shm/policy/runtime.hpp"     // IWYU pragma: export
-#include "shm/residency.hpp"          // IWYU pragma: export
-#include "shm/version.hpp"            // IWYU pragma: export
-#include "shm/window.hpp"             // IWYU pragma: export
+#include "shm/communicator.hpp"     // IWYU pragma: export
+#include "shm/error.hpp"            // IWYU pragma: export
+#include "shm/group.hpp"            // IWYU pragma: export
+#include "shm/launch.hpp"           // IWYU pragma: export
+#include "shm/oob/callback.hpp"     // IWYU pragma: export
+#include "shm/oob/fork.hpp"         // IWYU pragma: export
+#include "shm/oob/out_of_band.hpp"  // IWYU pragma: export
+#include "shm/oob/self.hpp"         // IWYU pragma: export
+#include "shm/options.hpp"          // IWYU pragma: export
+#include "shm/policy/posix.hpp"     // IWYU pragma: export
+#include "shm/policy/runtime.hpp"   // IWYU pragma: export
+#include "shm/residency.hpp"        // IWYU pragma: export
+#include "shm/version.hpp"          // IWYU pragma: export
+#include "shm/window.hpp"           // IWYU pragma: export

@@ -115,8 +115,8 @@ class untyped_window {
   int size_ = 0;
 };
 
-/// Returns the wish for `count` elements of `element_bytes` bytes. A count that cannot be is told to
-/// all ranks by the vote, not thrown early: the others would wait.
+/// Returns the wish for `count` elements of `element_bytes` bytes. A count that cannot be is told
+/// to all ranks by the vote, not thrown early: the others would wait.
 template <std::integral Count>
 segment_wish wish_for(Count count, std::size_t element_bytes, window_options const& options) {
   segment_wish wish{.element_bytes = element_bytes, .options = options};
@@ -131,11 +131,11 @@ segment_wish wish_for(Count count, std::size_t element_bytes, window_options con
   }
   auto const bytes = checked_multiply(static_cast<std::size_t>(count), element_bytes);
   if (!bytes) {
-    wish.cause = {.cause = errc::size_overflow,
-                  .rank = -1,
-                  .subject = std::to_string(count) + " elements of " +
-                             bytes_in_words(element_bytes),
-                  .remedy = {}};
+    wish.cause = {
+        .cause = errc::size_overflow,
+        .rank = -1,
+        .subject = std::to_string(count) + " elements of " + bytes_in_words(element_bytes),
+        .remedy = {}};
   }
   wish.block_bytes = bytes.value_or(0);
   return wish;
@@ -145,17 +145,18 @@ segment_wish wish_for(Count count, std::size_t element_bytes, window_options con
 
 /// Memory of every rank of a group, in which every rank can load and store all blocks. Move-only.
 ///
-/// Each rank contributes a block of its own length, which may be 0. Blocks read as zero at first and
-/// begin on a page (layout::contiguous: each where the one before ends). They stay where they are as
-/// long as the window, or one that it is moved into, lives; that may be longer than the group's
-/// handle. Access through a const window is const: `std::as_const(w)[peer]` reads only.
+/// Each rank contributes a block of its own length, which may be 0. Blocks read as zero at first
+/// and begin on a page (layout::contiguous: each where the one before ends). They stay where they
+/// are as long as the window, or one that it is moved into, lives; that may be longer than the
+/// group's handle. Access through a const window is const: `std::as_const(w)[peer]` reads only.
 ///
 /// Accessors may be called from any thread; fences as `group` says.
 template <class T, segment_policy Policy = runtime_policy>
 class window {
-  static_assert(shareable<T>,
-                "shm::window<T>: T must be trivially copyable and not a pointer, since other "
-                "processes see its bytes and have other addresses; store values, indices or offsets");
+  static_assert(
+      shareable<T>,
+      "shm::window<T>: T must be trivially copyable and not a pointer, since other "
+      "processes see its bytes and have other addresses; store values, indices or offsets");
 
  public:
   /// Makes an empty window: no ranks, empty spans.
@@ -266,9 +267,9 @@ class window {
       throw error({.cause = errc::empty, .subject = "the group", .remedy = {}},
                   {.where = operation::create_window});
     }
-    return detail::untyped_window::create(
-        ranks, segment_policy_ref(policy, ranks.state()->settings()),
-        detail::wish_for(count, sizeof(T), options));
+    return detail::untyped_window::create(ranks,
+                                          segment_policy_ref(policy, ranks.state()->settings()),
+                                          detail::wish_for(count, sizeof(T), options));
   }
 
   static std::span<T> typed(std::span<std::byte> bytes) noexcept {

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static int gather_alone(const void *sendbuf, void *recvbuf, int size, void *group,
+static int gather_alone(void const* sendbuf, void* recvbuf, int size, void* group,
                         kupl_shm_datatype_t datatype) {
   (void)group;
   if (datatype != KUPL_SHM_DATATYPE_CHAR) return 1;
@@ -13,7 +13,7 @@ static int gather_alone(const void *sendbuf, void *recvbuf, int size, void *grou
   return 0;
 }
 
-static int meet_alone(void *group) {
+static int meet_alone(void* group) {
   (void)group;
   return 0;
 }
@@ -22,8 +22,8 @@ int main(void) {
   kupl_shm_oob_cb_t callbacks = {gather_alone, meet_alone};
   kupl_shm_comm_h comm;
   kupl_shm_win_h win;
-  void *base;
-  void *same;
+  void* base;
+  void* same;
   if (kupl_shm_comm_create(1, 0, 0, &callbacks, &callbacks, &comm) != KUPL_OK) return 1;
   if (kupl_shm_win_alloc(100, comm, &base, &win) != KUPL_OK) return 2;
   strcpy(base, "shared");

@@ -9,10 +9,10 @@
 
 #include "check.h"
 
-static int gather_alone(const void *sendbuf, void *recvbuf, int size, void *group,
+static int gather_alone(void const* sendbuf, void* recvbuf, int size, void* group,
                         kupl_shm_datatype_t datatype) {
-  const char *const send = sendbuf;
-  char *const receive = recvbuf;
+  char const* const send = sendbuf;
+  char* const receive = recvbuf;
   CHECK(group == &failed_checks);
   CHECK(datatype == KUPL_SHM_DATATYPE_CHAR);
   CHECK(send != NULL && size > 0);
@@ -21,9 +21,9 @@ static int gather_alone(const void *sendbuf, void *recvbuf, int size, void *grou
   return 0;
 }
 
-static int meet_alone(void *group) { return group == &failed_checks ? 0 : 1; }
+static int meet_alone(void* group) { return group == &failed_checks ? 0 : 1; }
 
-static void *const some_group = &failed_checks;
+static void* const some_group = &failed_checks;
 
 /* Creates a communicator through a struct that is gone when this returns. */
 static kupl_shm_comm_h make_comm(void) {
@@ -39,8 +39,8 @@ static kupl_shm_comm_h make_comm(void) {
 }
 
 /* A refusal: KUPL_ERROR, and one line that names the function and the argument. */
-static void expect_refusal(int line, int result, const char *function, const char *argument) {
-  const char *const said = captured_stderr();
+static void expect_refusal(int line, int result, char const* function, char const* argument) {
+  char const* const said = captured_stderr();
   if (result == KUPL_ERROR && count_lines(said) == 1 && strstr(said, function) != NULL &&
       strstr(said, argument) != NULL) {
     return;
@@ -90,7 +90,7 @@ static void a_communicator_knows_live_handles(void) {
   REFUSED(kupl_shm_comm_size, "comm", NULL, &number);
   REFUSED(kupl_shm_comm_size, "size", comm, NULL);
   REFUSED(kupl_shm_comm_destroy, "comm", NULL);
-  REFUSED(kupl_shm_comm_destroy, "comm", (kupl_shm_comm_h)(void *)garbage);
+  REFUSED(kupl_shm_comm_destroy, "comm", (kupl_shm_comm_h)(void*)garbage);
   ACCEPTED(kupl_shm_comm_destroy(comm));
   REFUSED(kupl_shm_comm_destroy, "comm", comm);
   REFUSED(kupl_shm_comm_rank, "comm", comm, &number);
@@ -100,7 +100,7 @@ static void a_communicator_knows_live_handles(void) {
 static void allocating_checks_its_arguments(void) {
   kupl_shm_comm_h const comm = make_comm();
   kupl_shm_win_h win = NULL;
-  void *base = NULL;
+  void* base = NULL;
   REFUSED(kupl_shm_win_alloc, "comm", 8, NULL, &base, &win);
   REFUSED(kupl_shm_win_alloc, "baseptr", 8, comm, NULL, &win);
   REFUSED(kupl_shm_win_alloc, "win", 8, comm, &base, NULL);
@@ -117,8 +117,8 @@ static void allocating_checks_its_arguments(void) {
 static void using_a_window_checks_arguments(void) {
   kupl_shm_comm_h const comm = make_comm();
   kupl_shm_win_h win = NULL;
-  void *base = NULL;
-  void *own = NULL;
+  void* base = NULL;
+  void* own = NULL;
   int garbage[64] = {0};
   ACCEPTED(kupl_shm_win_alloc(100, comm, &base, &win));
   ACCEPTED(kupl_shm_win_query(win, 0, &own));
@@ -134,8 +134,8 @@ static void using_a_window_checks_arguments(void) {
   REFUSED(kupl_shm_peer_fence, "remote_rank", win, 1);
   REFUSED(kupl_shm_peer_fence, "remote_rank", win, -1);
   REFUSED(kupl_shm_win_free, "win", NULL);
-  REFUSED(kupl_shm_win_free, "win", (kupl_shm_win_h)(void *)garbage);
-  REFUSED(kupl_shm_win_free, "win", (kupl_shm_win_h)(void *)comm);
+  REFUSED(kupl_shm_win_free, "win", (kupl_shm_win_h)(void*)garbage);
+  REFUSED(kupl_shm_win_free, "win", (kupl_shm_win_h)(void*)comm);
   ACCEPTED(kupl_shm_win_free(win));
   REFUSED(kupl_shm_win_free, "win", win);
   ACCEPTED(kupl_shm_comm_destroy(comm));
@@ -147,9 +147,9 @@ static void a_block_is_zero_and_begins_on_a_page(void) {
   kupl_shm_comm_h const comm = make_comm();
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
     kupl_shm_win_h win = NULL;
-    unsigned char *base = NULL;
+    unsigned char* base = NULL;
     size_t dirty = 0;
-    ACCEPTED(kupl_shm_win_alloc(sizes[i], comm, (void **)&base, &win));
+    ACCEPTED(kupl_shm_win_alloc(sizes[i], comm, (void**)&base, &win));
     CHECK((uintptr_t)base % page == 0);
     for (size_t at = 0; at < sizes[i]; at++) dirty += base[at] != 0;
     CHECK(dirty == 0);
@@ -163,7 +163,7 @@ static void a_window_is_one_mapping_and_destroying_frees_what_leaked(void) {
   struct holdings before, with_windows;
   kupl_shm_comm_h comm;
   kupl_shm_win_h win[3];
-  void *base;
+  void* base;
   before = count_holdings();
   comm = make_comm();
   with_windows = count_holdings();
@@ -182,7 +182,7 @@ static void failed_calls_leave_nothing(void) {
   struct holdings before;
   kupl_shm_comm_h const comm = make_comm();
   kupl_shm_win_h win = NULL;
-  void *base = NULL;
+  void* base = NULL;
   before = count_holdings();
   CHECK(kupl_shm_win_alloc((size_t)-1, comm, &base, &win) == KUPL_ERROR);
   CHECK(kupl_shm_win_alloc((size_t)1 << 60, comm, &base, &win) == KUPL_ERROR);

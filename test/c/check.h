@@ -14,16 +14,16 @@
 
 static int failed_checks = 0;
 
-#define CHECK(condition)                                                      \
-  do {                                                                        \
-    if (!(condition)) {                                                       \
-      printf("%s:%d: not true: %s\n", __FILE__, __LINE__, #condition);        \
-      failed_checks++;                                                        \
-    }                                                                         \
+#define CHECK(condition)                                               \
+  do {                                                                 \
+    if (!(condition)) {                                                \
+      printf("%s:%d: not true: %s\n", __FILE__, __LINE__, #condition); \
+      failed_checks++;                                                 \
+    }                                                                  \
   } while (0)
 
 /** Standard error, turned into a file without a name. */
-static FILE *captured_file = NULL;
+static FILE* captured_file = NULL;
 
 /** Turns standard error into a file, also for processes forked later. */
 static inline void capture_stderr(void) {
@@ -37,7 +37,7 @@ static inline void capture_stderr(void) {
 }
 
 /** Returns what has been written to standard error since the last call; static storage. */
-static inline const char *captured_stderr(void) {
+static inline char const* captured_stderr(void) {
   static char text[16384];
   off_t const end = lseek(STDERR_FILENO, 0, SEEK_CUR);
   ssize_t got = pread(STDERR_FILENO, text, sizeof text - 1, 0);
@@ -47,7 +47,7 @@ static inline const char *captured_stderr(void) {
   return text;
 }
 
-static inline int count_lines(const char *text) {
+static inline int count_lines(char const* text) {
   int lines = 0;
   for (; *text != '\0'; text++) lines += *text == '\n';
   return lines;
@@ -62,8 +62,8 @@ struct holdings {
 static inline struct holdings count_holdings(void) {
   struct holdings found = {0, 0};
   char line[1024];
-  FILE *const maps = fopen("/proc/self/maps", "r");
-  DIR *const open_files = opendir("/proc/self/fd");
+  FILE* const maps = fopen("/proc/self/maps", "r");
+  DIR* const open_files = opendir("/proc/self/fd");
   if (maps == NULL || open_files == NULL) abort();
   while (fgets(line, sizeof line, maps) != NULL) {
     char access[8] = "";

@@ -27,27 +27,27 @@ struct meeting {
 
 /** What a rank's callbacks get as `group`. */
 struct member {
-  struct meeting *meeting;
+  struct meeting* meeting;
   int rank;
   int size;
-  unsigned met;        /**< how often this rank has met the others */
-  int gathers;         /**< how often it has gathered */
-  int failing_gather;  /**< the gathering, counted from 1, that reports a failure; 0: none */
+  unsigned met;       /**< how often this rank has met the others */
+  int gathers;        /**< how often it has gathered */
+  int failing_gather; /**< the gathering, counted from 1, that reports a failure; 0: none */
 };
 
-static inline int meet(void *group) {
-  struct member *const me = group;
+static inline int meet(void* group) {
+  struct member* const me = group;
   unsigned const all = ++me->met * (unsigned)me->size;
   atomic_fetch_add(&me->meeting->arrived, 1);
   while (atomic_load(&me->meeting->arrived) < all) sched_yield();
   return 0;
 }
 
-static inline int gather(const void *sendbuf, void *recvbuf, int size, void *group,
+static inline int gather(void const* sendbuf, void* recvbuf, int size, void* group,
                          kupl_shm_datatype_t datatype) {
-  struct member *const me = group;
-  const char *const send = sendbuf;
-  char *const receive = recvbuf;
+  struct member* const me = group;
+  char const* const send = sendbuf;
+  char* const receive = recvbuf;
   size_t const bytes = (size_t)size;
   CHECK(datatype == KUPL_SHM_DATATYPE_CHAR);
   CHECK(send != NULL && receive != NULL && size > 0 && size <= slot_bytes);
@@ -62,15 +62,14 @@ static inline int gather(const void *sendbuf, void *recvbuf, int size, void *gro
 }
 
 /** Memory that this process and its later children share, zero at first. */
-static inline void *shared_memory(size_t bytes) {
-  void *const memory =
-      mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+static inline void* shared_memory(size_t bytes) {
+  void* const memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) abort();
   return memory;
 }
 
 /** Creates a communicator of `size` ranks that meet at `where`; NULL where that fails. */
-static inline kupl_shm_comm_h join(struct meeting *where, int rank, int size, int failing_gather) {
+static inline kupl_shm_comm_h join(struct meeting* where, int rank, int size, int failing_gather) {
   struct member me = {where, rank, size, 0, 0, failing_gather};
   kupl_shm_oob_cb_t callbacks = {gather, meet};
   kupl_shm_comm_h comm = NULL;
@@ -80,20 +79,21 @@ static inline kupl_shm_comm_h join(struct meeting *where, int rank, int size, in
   return comm;
 }
 
-/** What runs in each rank. `meetings` holds most_ranks unused ones, `words` an int for each rank. */
-typedef void scenario(struct meeting *meetings, int rank, int ranks, volatile int *words);
+/** What runs in each rank. `meetings` holds most_ranks unused ones, `words` an int for each rank.
+ */
+typedef void scenario(struct meeting* meetings, int rank, int ranks, int volatile* words);
 
 /**
  * Runs a scenario in `ranks` processes; checks that all end well, but for `dying`, which is killed,
  * and that together they print between `least` and `most` lines on standard error.
  */
-static inline void run_ranks(const char *name, scenario *run, int ranks, int dying, int least,
+static inline void run_ranks(char const* name, scenario* run, int ranks, int dying, int least,
                              int most) {
-  struct meeting *const meetings = shared_memory(most_ranks * sizeof *meetings);
-  int *const words = shared_memory(most_ranks * sizeof *words);
+  struct meeting* const meetings = shared_memory(most_ranks * sizeof *meetings);
+  int* const words = shared_memory(most_ranks * sizeof *words);
   pid_t children[most_ranks];
   int const failed_before = failed_checks;
-  const char *said;
+  char const* said;
   fflush(stdout);
   for (int rank = 0; rank < ranks; rank++) {
     children[rank] = fork();

@@ -17,11 +17,11 @@ static unsigned char mark_of(int rank, int round, size_t at) {
   return (unsigned char)(1 + rank * 37 + round * 11 + (int)(at % 97));
 }
 
-static void fill(unsigned char *block, size_t size, int rank, int round) {
+static void fill(unsigned char* block, size_t size, int rank, int round) {
   for (size_t at = 0; at < size; at++) block[at] = mark_of(rank, round, at);
 }
 
-static int is_filled(const unsigned char *block, size_t size, int rank, int round) {
+static int is_filled(unsigned char const* block, size_t size, int rank, int round) {
   size_t wrong = 0;
   for (size_t at = 0; at < size; at++) wrong += block[at] != mark_of(rank, round, at);
   return wrong == 0;
@@ -32,15 +32,15 @@ static void try_size(kupl_shm_comm_h comm, size_t size, int rank, int ranks) {
   int const next = (rank + 1) % ranks;
   int const previous = (rank + ranks - 1) % ranks;
   kupl_shm_win_h win = NULL;
-  unsigned char *base = NULL;
-  unsigned char *blocks[most_ranks] = {NULL};
+  unsigned char* base = NULL;
+  unsigned char* blocks[most_ranks] = {NULL};
   size_t dirty = 0;
-  OK(kupl_shm_win_alloc(size, comm, (void **)&base, &win));
+  OK(kupl_shm_win_alloc(size, comm, (void**)&base, &win));
   if (win == NULL) return;
   for (size_t at = 0; at < size; at++) dirty += base[at] != 0;
   CHECK(dirty == 0);
   for (int r = 0; r < ranks; r++) {
-    OK(kupl_shm_win_query(win, r, (void **)&blocks[r]));
+    OK(kupl_shm_win_query(win, r, (void**)&blocks[r]));
     CHECK((uintptr_t)blocks[r] % page == 0);
   }
   CHECK(blocks[rank] == base);
@@ -63,8 +63,8 @@ static void try_size(kupl_shm_comm_h comm, size_t size, int rank, int ranks) {
   OK(kupl_shm_win_free(win));
 }
 
-static void windows_of_many_sizes(struct meeting *meetings, int rank, int ranks,
-                                  volatile int *words) {
+static void windows_of_many_sizes(struct meeting* meetings, int rank, int ranks,
+                                  int volatile* words) {
   static size_t const mib2 = (size_t)2 << 20;
   size_t const sizes[] = {0, 1, 63, 64, 65, 4095, 4096, 4097, mib2 - 1, mib2, mib2 + 1};
   kupl_shm_comm_h const comm = join(meetings, rank, ranks, 0);
@@ -86,52 +86,53 @@ static void expect_whole(kupl_shm_comm_h comm, struct holdings before, int rank,
   OK(kupl_shm_comm_destroy(comm));
 }
 
-static void different_sizes_fail_on_all(struct meeting *meetings, int rank, int ranks,
-                                        volatile int *words) {
+static void different_sizes_fail_on_all(struct meeting* meetings, int rank, int ranks,
+                                        int volatile* words) {
   kupl_shm_comm_h const comm = join(meetings, rank, ranks, 0);
   struct holdings const before = count_holdings();
   kupl_shm_win_h win = NULL;
-  void *base = NULL;
+  void* base = NULL;
   (void)words;
   FAILS(kupl_shm_win_alloc(64 + (size_t)(rank == ranks - 1), comm, &base, &win));
   CHECK(win == NULL);
   expect_whole(comm, before, rank, ranks);
 }
 
-static void a_null_baseptr_on_one_rank_fails_on_all(struct meeting *meetings, int rank, int ranks,
-                                                    volatile int *words) {
+static void a_null_baseptr_on_one_rank_fails_on_all(struct meeting* meetings, int rank, int ranks,
+                                                    int volatile* words) {
   kupl_shm_comm_h const comm = join(meetings, rank, ranks, 0);
   struct holdings const before = count_holdings();
   kupl_shm_win_h win = NULL;
-  void *base = NULL;
+  void* base = NULL;
   (void)words;
   FAILS(kupl_shm_win_alloc(64, comm, rank == ranks - 1 ? NULL : &base, &win));
   expect_whole(comm, before, rank, ranks);
 }
 
-static void a_null_win_on_rank_0_fails_on_all(struct meeting *meetings, int rank, int ranks,
-                                              volatile int *words) {
+static void a_null_win_on_rank_0_fails_on_all(struct meeting* meetings, int rank, int ranks,
+                                              int volatile* words) {
   kupl_shm_comm_h const comm = join(meetings, rank, ranks, 0);
   struct holdings const before = count_holdings();
   kupl_shm_win_h win = NULL;
-  void *base = NULL;
+  void* base = NULL;
   (void)words;
   FAILS(kupl_shm_win_alloc(64, comm, &base, rank == 0 ? NULL : &win));
   expect_whole(comm, before, rank, ranks);
 }
 
-static void a_size_that_cannot_be_fails_on_all(struct meeting *meetings, int rank, int ranks,
-                                               volatile int *words) {
+static void a_size_that_cannot_be_fails_on_all(struct meeting* meetings, int rank, int ranks,
+                                               int volatile* words) {
   kupl_shm_comm_h const comm = join(meetings, rank, ranks, 0);
   struct holdings const before = count_holdings();
   kupl_shm_win_h win = NULL;
-  void *base = NULL;
+  void* base = NULL;
   (void)words;
   FAILS(kupl_shm_win_alloc((size_t)-1, comm, &base, &win));
   expect_whole(comm, before, rank, ranks);
 }
 
-static void fail_to_join(struct meeting *meetings, int rank, int ranks, int failing, int gathering) {
+static void fail_to_join(struct meeting* meetings, int rank, int ranks, int failing,
+                         int gathering) {
   struct holdings const before = count_holdings();
   kupl_shm_comm_h comm = join(&meetings[0], rank, ranks, rank == failing ? gathering : 0);
   CHECK(comm == NULL);
@@ -141,27 +142,27 @@ static void fail_to_join(struct meeting *meetings, int rank, int ranks, int fail
   OK(kupl_shm_comm_destroy(comm));
 }
 
-static void a_failing_first_callback_fails_on_all(struct meeting *meetings, int rank, int ranks,
-                                                  volatile int *words) {
+static void a_failing_first_callback_fails_on_all(struct meeting* meetings, int rank, int ranks,
+                                                  int volatile* words) {
   (void)words;
   fail_to_join(meetings, rank, ranks, ranks - 1, 1);
 }
 
-static void a_failing_second_callback_fails_on_all(struct meeting *meetings, int rank, int ranks,
-                                                   volatile int *words) {
+static void a_failing_second_callback_fails_on_all(struct meeting* meetings, int rank, int ranks,
+                                                   int volatile* words) {
   (void)words;
   fail_to_join(meetings, rank, ranks, ranks - 1, 2);
 }
 
-static void a_failing_callback_of_rank_0_fails_on_all(struct meeting *meetings, int rank, int ranks,
-                                                      volatile int *words) {
+static void a_failing_callback_of_rank_0_fails_on_all(struct meeting* meetings, int rank, int ranks,
+                                                      int volatile* words) {
   (void)words;
   fail_to_join(meetings, rank, ranks, 0, 1);
 }
 
 /* Plain words of our own, ordered by nothing but windows of one byte. */
-static void small_windows_are_fences_of_nested_communicators(struct meeting *meetings, int rank,
-                                                             int ranks, volatile int *words) {
+static void small_windows_are_fences_of_nested_communicators(struct meeting* meetings, int rank,
+                                                             int ranks, int volatile* words) {
   int const pair = rank / 2;
   int const pair_size = 2 * pair + 2 <= ranks ? 2 : 1;
   int const partner = pair_size == 2 ? rank ^ 1 : rank;
@@ -169,7 +170,7 @@ static void small_windows_are_fences_of_nested_communicators(struct meeting *mee
   kupl_shm_comm_h const two = join(&meetings[1 + pair], rank % 2, pair_size, 0);
   kupl_shm_comm_h const one = join(&(struct meeting){.arrived = 0}, 0, 1, 0);
   kupl_shm_win_h all_first, all_second, of_two, of_one;
-  void *base;
+  void* base;
   int wrong = 0;
   OK(kupl_shm_win_alloc(1, all, &base, &all_first));
   OK(kupl_shm_win_alloc(1, two, &base, &of_two));
@@ -191,25 +192,25 @@ static void small_windows_are_fences_of_nested_communicators(struct meeting *mee
   OK(kupl_shm_comm_destroy(two));
 }
 
-static void destroying_frees_what_leaked(struct meeting *meetings, int rank, int ranks,
-                                         volatile int *words) {
+static void destroying_frees_what_leaked(struct meeting* meetings, int rank, int ranks,
+                                         int volatile* words) {
   struct holdings const before = count_holdings();
   kupl_shm_comm_h const comm = join(meetings, rank, ranks, 0);
   (void)words;
   for (int i = 0; i < 5; i++) {
     kupl_shm_win_h win;
-    void *base;
+    void* base;
     OK(kupl_shm_win_alloc(5000, comm, &base, &win));
   }
   OK(kupl_shm_comm_destroy(comm));
   CHECK(same_holdings(before, count_holdings()));
 }
 
-static void fencing_with_a_window_freed_elsewhere_fails(struct meeting *meetings, int rank, int ranks,
-                                                        volatile int *words) {
+static void fencing_with_a_window_freed_elsewhere_fails(struct meeting* meetings, int rank,
+                                                        int ranks, int volatile* words) {
   kupl_shm_comm_h const comm = join(meetings, rank, ranks, 0);
   kupl_shm_win_h win;
-  void *base;
+  void* base;
   (void)words;
   OK(kupl_shm_win_alloc(1, comm, &base, &win));
   if (rank == ranks - 1) {
@@ -220,11 +221,11 @@ static void fencing_with_a_window_freed_elsewhere_fails(struct meeting *meetings
   OK(kupl_shm_comm_destroy(comm));
 }
 
-static void fencing_with_the_dead_fails(struct meeting *meetings, int rank, int ranks,
-                                        volatile int *words) {
+static void fencing_with_the_dead_fails(struct meeting* meetings, int rank, int ranks,
+                                        int volatile* words) {
   kupl_shm_comm_h const comm = join(meetings, rank, ranks, 0);
   kupl_shm_win_h win;
-  void *base;
+  void* base;
   (void)words;
   OK(kupl_shm_win_alloc(1, comm, &base, &win));
   if (rank == ranks - 1) raise(SIGKILL);
@@ -232,7 +233,7 @@ static void fencing_with_the_dead_fails(struct meeting *meetings, int rank, int 
   OK(kupl_shm_comm_destroy(comm));
 }
 
-int main(int argc, char **argv) {
+int main(int argc, char** argv) {
   int const n = argc == 2 ? atoi(argv[1]) : 0;
   if (n < 1 || n > most_ranks) {
     printf("usage: ranks 1..%d\n", most_ranks);

@@ -97,7 +97,7 @@ enum class step : std::uint32_t {
 };
 
 constexpr std::array<std::string_view, 11> step_names = {
-    "starting", "communicator",     "window",     "fence",     "agree", "barrier",
+    "starting",   "communicator",     "window",     "fence",     "agree", "barrier",
     "destroying", "new communicator", "new window", "new fence", "done"};
 
 /// Room in which a rank tells the parent what it does and how it ended.
@@ -222,17 +222,21 @@ void go_on(round_area& area, plan const& how, int rank, report& own) {
 struct tally {
   std::uint64_t rounds = 0;
   std::uint64_t failed = 0;
-  std::map<std::string, std::uint64_t> kinds;   ///< of failures; a round may have several
-  std::map<std::string, std::uint64_t> moments; ///< what the first survivor was doing
-  clock::duration slowest{};                    ///< from the kill to the last survivor's error
-  std::uint64_t late = 0;                       ///< rounds in which that took over a second
+  std::map<std::string, std::uint64_t> kinds;    ///< of failures; a round may have several
+  std::map<std::string, std::uint64_t> moments;  ///< what the first survivor was doing
+  clock::duration slowest{};                     ///< from the kill to the last survivor's error
+  std::uint64_t late = 0;                        ///< rounds in which that took over a second
 };
 
 class round {
  public:
   round(options const& asked, std::uint64_t number, shm_test::private_shm const* directory)
-      : asked_(asked), number_(number), how_(asked.seed, number), area_(how_),
-        directory_(directory), pids_(static_cast<std::size_t>(how_.ranks), 0) {}
+      : asked_(asked),
+        number_(number),
+        how_(asked.seed, number),
+        area_(how_),
+        directory_(directory),
+        pids_(static_cast<std::size_t>(how_.ranks), 0) {}
 
   void run(tally& sum) {
     ++sum.rounds;
@@ -275,9 +279,7 @@ class round {
   }
 
  private:
-  static std::string_view name_of(step what) {
-    return step_names[static_cast<std::size_t>(what)];
-  }
+  static std::string_view name_of(step what) { return step_names[static_cast<std::size_t>(what)]; }
 
   void start() {
     auto const parent = ::getpid();
@@ -354,7 +356,7 @@ class round {
   void check_directory() {
     if (directory_ == nullptr) return;
     if (!directory_->entries().empty()) complain("a name is left in /dev/shm");
-    struct statfs status {};
+    struct statfs status{};
     if (::statfs("/dev/shm", &status) == 0 && status.f_bfree != status.f_blocks) {
       complain("memory is left in /dev/shm");
     }
@@ -369,17 +371,15 @@ class round {
     for (auto const& kind : complaints_) std::printf(" %s;", kind.c_str());
     std::printf(" %d ranks, %s %d killed after %lld us, %lld ms to the end, fence %d%s\n",
                 how_.ranks, asked_.kills_all ? "all, not only" : "rank", how_.victim,
-                static_cast<long long>(how_.delay.count()),
-                static_cast<long long>(took / 1ms), static_cast<int>(how_.fence),
-                how_.keeps_handle ? ", handles kept" : "");
+                static_cast<long long>(how_.delay.count()), static_cast<long long>(took / 1ms),
+                static_cast<int>(how_.fence), how_.keeps_handle ? ", handles kept" : "");
     for (int r = 0; r < how_.ranks; ++r) {
       auto const& own = area_.reports[r];
-      std::printf("  rank %d: in %s, failed in %s, %u iterations: %s%s%s\n", r,
-                  std::string(name_of(own.doing)).c_str(),
-                  std::string(name_of(own.failed_in)).c_str(), own.iterations,
-                  std::string(own.error.view()).c_str(),
-                  own.after.is_empty() ? "" : "; new group: ",
-                  std::string(own.after.view()).c_str());
+      std::printf(
+          "  rank %d: in %s, failed in %s, %u iterations: %s%s%s\n", r,
+          std::string(name_of(own.doing)).c_str(), std::string(name_of(own.failed_in)).c_str(),
+          own.iterations, std::string(own.error.view()).c_str(),
+          own.after.is_empty() ? "" : "; new group: ", std::string(own.after.view()).c_str());
     }
     std::printf("  repeat: random_kill --seed %llu --first %llu --rounds 1 --kill %s\n",
                 static_cast<unsigned long long>(asked_.seed),

@@ -88,14 +88,14 @@ class player {
   /// Does one step; throws what it throws.
   void play(std::string_view name, std::string_view value) {
     static std::map<std::string_view, void (player::*)(std::string_view)> const steps = {
-        {"comm", &player::make_group},      {"window", &player::make_window},
-        {"sparse", &player::make_sparse},   {"write", &player::write},
-        {"check", &player::check},          {"fence", &player::fence},
-        {"fence_ms", &player::fence_long},  {"barrier", &player::barrier},
-        {"agree", &player::agree},          {"agree_fail", &player::agree_fail},
-        {"sleep_ms", &player::sleep},       {"fill", &player::fill},
-        {"unfill", &player::unfill},        {"drop", &player::drop},
-        {"begin", &player::begin},          {"end", &player::end},
+        {"comm", &player::make_group},     {"window", &player::make_window},
+        {"sparse", &player::make_sparse},  {"write", &player::write},
+        {"check", &player::check},         {"fence", &player::fence},
+        {"fence_ms", &player::fence_long}, {"barrier", &player::barrier},
+        {"agree", &player::agree},         {"agree_fail", &player::agree_fail},
+        {"sleep_ms", &player::sleep},      {"fill", &player::fill},
+        {"unfill", &player::unfill},       {"drop", &player::drop},
+        {"begin", &player::begin},         {"end", &player::end},
     };
     auto const found = steps.find(name);
     if (found == steps.end()) throw std::invalid_argument("unknown step");
@@ -145,8 +145,8 @@ class player {
   }
   /// Rank 0 says in the window's first byte when it is time to end.
   void fence_long(std::string_view milliseconds) {
-    auto const end = std::chrono::steady_clock::now() +
-                     std::chrono::milliseconds(number_of(milliseconds));
+    auto const end =
+        std::chrono::steady_clock::now() + std::chrono::milliseconds(number_of(milliseconds));
     if (window()[0].empty()) throw skipped("rank 0 has no byte");
     for (bool is_over = false; !is_over;) {
       if (oob_.rank() == 0) window()[0].front() = std::chrono::steady_clock::now() >= end ? 1 : 0;
@@ -229,9 +229,9 @@ int main(int argc, char** argv) {
   try {
     play_all(std::span(argv, static_cast<std::size_t>(argc)).subspan(1));
   } catch (std::exception const& failure) {
-    std::fprintf(stderr, "rank: %s\n%s", failure.what(),
-                 dynamic_cast<std::invalid_argument const*>(&failure) != nullptr ? usage.data()
-                                                                                 : "");
+    std::fprintf(
+        stderr, "rank: %s\n%s", failure.what(),
+        dynamic_cast<std::invalid_argument const*>(&failure) != nullptr ? usage.data() : "");
     return 2;
   }
 }

@@ -99,9 +99,8 @@ TEST_CASE("rank 0 does not prepare where the ranks' arguments differ") {
   on_ranks(3, [](group& node, findings& found) {
     std::string_view const names[] = {"the colour"};
     bool ran = false;
-    proposal const mine{.where = operation::agree,
-                        .arguments = {node.rank() == 2 ? 7U : 5U},
-                        .equal = names};
+    proposal const mine{
+        .where = operation::agree, .arguments = {node.rank() == 2 ? 7U : 5U}, .equal = names};
     auto const failed = agreement(*node.state()).settle(mine, [&] { ran = true; });
     RANK_CHECK(found, failed && failed->details().cause == errc::mismatch);
     RANK_CHECK(found, failed && failed->rank() == 2);
@@ -133,9 +132,8 @@ TEST_CASE("the first rank that differs from rank 0 is named") {
 TEST_CASE("a failure on a rank goes before a difference on another") {
   on_ranks(3, [](group& node, findings& found) {
     std::string_view const names[] = {"one"};
-    proposal mine{.where = operation::agree,
-                  .arguments = {node.rank() == 1 ? 1U : 0U},
-                  .equal = names};
+    proposal mine{
+        .where = operation::agree, .arguments = {node.rank() == 1 ? 1U : 0U}, .equal = names};
     if (node.rank() == 2) mine.cause = {.cause = errc::limit_reached};
     auto const failed = agreement(*node.state()).settle(mine);
     RANK_CHECK(found, failed && failed->details().cause == errc::limit_reached);
@@ -224,7 +222,8 @@ void agree_ten_times(group& node, findings& found) {
     proposal mine{.where = operation::agree};
     bool const fails = i % 2 == 0;
     if (fails && node.rank() == node.size() - 1) mine.cause = {.cause = errc::no_space};
-    auto const failed = agreement(state).settle(mine, [&] { state.header().notice.page_bytes = i; });
+    auto const failed =
+        agreement(state).settle(mine, [&] { state.header().notice.page_bytes = i; });
     RANK_CHECK(found, failed.has_value() == fails);
     RANK_CHECK(found, state.header().notice.page_bytes == (fails ? i - 1 : i));
   }

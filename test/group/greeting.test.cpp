@@ -24,7 +24,8 @@ namespace {
 /// Plays the other ranks: sees this rank's greeting, and fills in everybody's.
 using script = std::function<void(int call, std::vector<greeting>& all)>;
 
-/// The bootstrap of rank `rank` of `size`, whose other ranks greet properly unless `play` changes it.
+/// The bootstrap of rank `rank` of `size`, whose other ranks greet properly unless `play` changes
+/// it.
 struct scripted_oob {
   int own_rank;
   int own_size;

@@ -46,15 +46,16 @@ void make_strangers(group& node) {
   node.barrier();
   if (::geteuid() == 0) {
     constexpr uid_t nobody = 65534;
-    if (node.rank() != 0) [[maybe_unused]] auto const done = ::setresuid(nobody, nobody, nobody);
+    if (node.rank() != 0) [[maybe_unused]]
+      auto const done = ::setresuid(nobody, nobody, nobody);
   } else if (node.rank() == 0) {
     ::prctl(PR_SET_DUMPABLE, 0);
   }
   node.barrier();
 }
 
-/// Makes a group whose bootstrap fails on rank `failing` in call `at`; checks that all ranks get the
-/// same error and have taken the same number of turns.
+/// Makes a group whose bootstrap fails on rank `failing` in call `at`; checks that all ranks get
+/// the same error and have taken the same number of turns.
 void check_fault(int ranks, int failing, fault how, int at, bool are_strangers = false,
                  std::optional<settings> given = {}) {
   notes texts(ranks);
@@ -135,7 +136,8 @@ TEST_CASE("a third allgather that fails where descriptors were sent is an error 
   }
 }
 
-TEST_CASE("a second allgather that fails is an error on all though the first agreement has number 0") {
+TEST_CASE(
+    "a second allgather that fails is an error on all though the first agreement has number 0") {
   check_fault(3, 2, fault::after, 2, false, settings{.first_number = 0xffffffffU});
 }
 

@@ -29,9 +29,7 @@ static_assert(shm::out_of_band<shm::callback_oob<decltype(nothing)>>);
 static_assert(shm::out_of_band<shm::callback_oob<int (*)(block, blocks)>>);
 
 template <class F>
-concept can_call_back = requires(F f) {
-  shm::callback_oob(0, 1, f);
-};
+concept can_call_back = requires(F f) { shm::callback_oob(0, 1, f); };
 static_assert(can_call_back<void (*)(block, blocks)>);
 static_assert(!can_call_back<void (*)(block)>);
 static_assert(!can_call_back<void (*)(blocks, blocks)>);
@@ -107,7 +105,6 @@ TEST_CASE("a callback that can only be moved is taken") {
   shm::callback_oob oob(0, 1, [owned = std::make_unique<int>(3)](block, blocks) { ++*owned; });
   CHECK_NOTHROW(oob.allgather({}, {}));
 }
-
 
 TEST_CASE("a callback that returns an enumerator other than 0 has failed") {
   enum class status { ok, failed };

@@ -30,9 +30,7 @@ bool gathers(fork_oob& oob, std::size_t n, int round) {
 
 }  // namespace
 
-TEST_CASE("fork_oob is a bootstrap") {
-  STATIC_REQUIRE(out_of_band<fork_oob>);
-}
+TEST_CASE("fork_oob is a bootstrap") { STATIC_REQUIRE(out_of_band<fork_oob>); }
 
 TEST_CASE("an area for fewer than one rank is refused") {
   CHECK(failure_of([] { fork_area area(0); }).cause == errc::invalid_argument);

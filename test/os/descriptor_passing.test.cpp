@@ -47,7 +47,7 @@ connection connected() {
 bool is_close_on_exec(int descriptor) { return (::fcntl(descriptor, F_GETFD) & FD_CLOEXEC) != 0; }
 
 ino_t inode_of(int descriptor) {
-  struct stat status {};
+  struct stat status{};
   ::fstat(descriptor, &status);
   return status.st_ino;
 }
@@ -271,7 +271,6 @@ TEST_CASE("a socket whose other end is closed is readable") {
   here.reset();
   CHECK(os::is_readable(there.number(), milliseconds(60000)));
 }
-
 
 TEST_CASE("a message that is too long is nothing") {
   auto const [here, there] = connected();

@@ -106,7 +106,6 @@ TEST_CASE("a descriptor that is reset twice closes once") {
   CHECK(is_open(number));
 }
 
-
 TEST_CASE("a descriptor that was assigned from is empty, and the old one is closed") {
   shm::os::file_descriptor a(::dup(2));
   shm::os::file_descriptor b(::dup(2));

@@ -55,7 +55,9 @@ TEST_CASE("a lock is seen as held by its rank and no other") {
 TEST_CASE("a lock is dropped at the end of its scope") {
   lockable const object;
   life_lock const mine(object.descriptor(), own_rank);
-  { life_lock const other(object.descriptor(), other_rank); }
+  {
+    life_lock const other(object.descriptor(), other_rank);
+  }
   CHECK_FALSE(mine.is_held_by(other_rank));
 }
 
@@ -198,7 +200,9 @@ TEST_CASE("a second holder of a rank is a mismatch that names the rank") {
 
 TEST_CASE("a rank that was refused can be taken after its holder has gone") {
   lockable const object;
-  { life_lock const first(object.descriptor(), 3); }
+  {
+    life_lock const first(object.descriptor(), 3);
+  }
   CHECK_NOTHROW(life_lock(object.descriptor(), 3));
 }
 

@@ -275,7 +275,6 @@ TEST_CASE("a refusal that is not for lack of memory keeps its cause") {
   });
 }
 
-
 TEST_CASE("a mapping that was assigned from is empty") {
   auto const object = shm::os::make_anonymous("mapping test", 4096);
   shm::os::mapping a(object.descriptor.number(), 4096);

@@ -95,7 +95,6 @@ TEST_CASE("a forked child has one thread whatever its parent has") {
 
 TEST_CASE("a program without MPI has no initialised MPI") { CHECK_FALSE(os::is_mpi_initialized()); }
 
-
 TEST_CASE("threads are counted whatever the number of groups of the user") {
   shm_test::in_child([](shm_test::findings& found) {
     std::vector<gid_t> groups;

@@ -32,7 +32,7 @@ static_assert(std::is_nothrow_move_constructible_v<os::shared_object>);
 constexpr std::size_t mib = std::size_t{1} << 20U;
 
 struct stat status_of(int descriptor) {
-  struct stat status {};
+  struct stat status{};
   ::fstat(descriptor, &status);
   return status;
 }
@@ -141,7 +141,7 @@ TEST_CASE("an unnamed file is the user's own and closed on exec") {
 TEST_CASE("an unnamed file lies in the directory that was asked for") {
   shm_test::temporary_directory const directory;
   auto const object = os::make_unnamed(directory.path(), mib);
-  struct stat where {};
+  struct stat where{};
   REQUIRE(::stat(directory.path().c_str(), &where) == 0);
   CHECK(status_of(object.descriptor.number()).st_dev == where.st_dev);
 }

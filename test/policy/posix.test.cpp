@@ -17,8 +17,8 @@ constexpr std::size_t mib = std::size_t{1} << 20U;
 
 TEST_CASE("the backend posix makes an object of /dev/shm with the size that was asked for") {
   auto const object = shm::posix_policy{}.create({.bytes = mib, .settings = {}});
-  struct stat status {};
-  struct stat where {};
+  struct stat status{};
+  struct stat where{};
   REQUIRE(::fstat(object.descriptor.number(), &status) == 0);
   REQUIRE(::stat("/dev/shm", &where) == 0);
   CHECK(status.st_dev == where.st_dev);
@@ -28,7 +28,7 @@ TEST_CASE("the backend posix makes an object of /dev/shm with the size that was 
 
 TEST_CASE("the backend posix makes an object without a name") {
   auto const object = shm::posix_policy{}.create({.bytes = mib, .settings = {}});
-  struct stat status {};
+  struct stat status{};
   REQUIRE(::fstat(object.descriptor.number(), &status) == 0);
   CHECK(status.st_nlink == 0);
   CHECK(object.origin != shm::os::origin::memfd);
@@ -37,8 +37,8 @@ TEST_CASE("the backend posix makes an object without a name") {
 TEST_CASE("the backend posix makes a new object each time") {
   auto const first = shm::posix_policy{}.create({.bytes = mib, .settings = {}});
   auto const second = shm::posix_policy{}.create({.bytes = mib, .settings = {}});
-  struct stat one {};
-  struct stat two {};
+  struct stat one{};
+  struct stat two{};
   REQUIRE(::fstat(first.descriptor.number(), &one) == 0);
   REQUIRE(::fstat(second.descriptor.number(), &two) == 0);
   CHECK(one.st_ino != two.st_ino);

@@ -20,8 +20,8 @@ TEST_CASE("the default backend is named after what the settings choose") {
 TEST_CASE("the default backend makes what the chosen one makes") {
   auto const object =
       shm::runtime_policy{}.create({.bytes = 8192, .settings = {.backend = shm::backend::posix}});
-  struct stat status {};
-  struct stat where {};
+  struct stat status{};
+  struct stat where{};
   REQUIRE(::fstat(object.descriptor.number(), &status) == 0);
   REQUIRE(::stat("/dev/shm", &where) == 0);
   CHECK(status.st_dev == where.st_dev);

@@ -15,9 +15,9 @@ using posix_window = shm::window<int, shm::posix_policy>;
 using communicator = shm::communicator<shm::self_oob>;
 
 template <class T>
-constexpr bool is_handle = std::is_nothrow_move_constructible_v<T> &&
-                           std::is_nothrow_destructible_v<T> && !std::is_copy_constructible_v<T> &&
-                           !std::is_copy_assignable_v<T>;
+constexpr bool is_handle =
+    std::is_nothrow_move_constructible_v<T> && std::is_nothrow_destructible_v<T> &&
+    !std::is_copy_constructible_v<T> && !std::is_copy_assignable_v<T>;
 
 static_assert(is_handle<window> && std::is_nothrow_move_assignable_v<window>);
 static_assert(is_handle<posix_window> && std::is_nothrow_move_assignable_v<posix_window>);

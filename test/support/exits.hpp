@@ -13,8 +13,8 @@
 
 namespace shm_test {
 
-/// Runs `body` on `ranks` forked ranks, and returns how each ended. A failed check on a rank makes it
-/// throw in the end.
+/// Runs `body` on `ranks` forked ranks, and returns how each ended. A failed check on a rank makes
+/// it throw in the end.
 inline std::vector<shm::rank_exit> exits_of(int ranks, rank_body const& body,
                                             std::optional<shm::settings> given = {}) {
   try {
@@ -40,7 +40,8 @@ inline void on_ranks_losing(int lost, int ranks, rank_body const& body,
   std::string failures;
   for (int rank = 0; rank < ranks; ++rank) {
     auto const& exit = exits[static_cast<std::size_t>(rank)];
-    auto const expected = rank == lost ? shm::rank_exit::kind::killed : shm::rank_exit::kind::finished;
+    auto const expected =
+        rank == lost ? shm::rank_exit::kind::killed : shm::rank_exit::kind::finished;
     if (exit.how != expected) {
       failures += "rank " + std::to_string(rank) + ": " + exit.in_words() + "\n";
     }

@@ -49,7 +49,8 @@ class faulty_oob {
 /// Bootstraps through the allgather of `through`, but claims another rank and size.
 class lying_oob {
  public:
-  lying_oob(shm::group& through, int rank, int size) : through_(&through), rank_(rank), size_(size) {}
+  lying_oob(shm::group& through, int rank, int size)
+      : through_(&through), rank_(rank), size_(size) {}
 
   [[nodiscard]] int rank() const noexcept { return rank_; }
   [[nodiscard]] int size() const noexcept { return size_; }

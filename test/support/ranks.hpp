@@ -34,8 +34,8 @@ class findings {
 
 using rank_body = std::function<void(shm::group&, findings&)>;
 
-/// Runs `body` on `ranks` forked ranks; a failed check, an exception or a death on any of them fails
-/// the current test case.
+/// Runs `body` on `ranks` forked ranks; a failed check, an exception or a death on any of them
+/// fails the current test case.
 inline void on_ranks(int ranks, rank_body const& body, std::optional<shm::settings> given = {}) {
   std::string failures;
   try {

@@ -157,9 +157,8 @@ TEST_CASE("a rank that is found dead but has arrived meanwhile does not fail the
     sync::store(shared.lines[1].arrived, 1);
     fake_roll roll(3);
     roll.set(2, standing::dead);
-    roll.when_asked([&](int rank) {
-      sync::store(shared.lines[static_cast<std::size_t>(rank)].arrived, 1);
-    });
+    roll.when_asked(
+        [&](int rank) { sync::store(shared.lines[static_cast<std::size_t>(rank)].arrived, 1); });
     CHECK_FALSE(shared.of(0, algorithm).cross(roll).has_value());
   }
 }

@@ -124,7 +124,8 @@ TEST_CASE("a rank posts to all its peers before it waits for the first") {
 }
 
 TEST_CASE("pairs meet in any interleaving with other pairs") {
-  // A tournament: in turn t, rank r meets rank r ^ t. Ranks run apart by as much as the pairs allow.
+  // A tournament: in turn t, rank r meets rank r ^ t. Ranks run apart by as much as the pairs
+  // allow.
   constexpr int ranks = 8;
   shared_table shared(ranks);
   fake_roll const roll(ranks);
@@ -226,7 +227,8 @@ TEST_CASE("each ordered pair of ranks has a word of its own, in the row of the f
   shared_table shared(33);
   auto const table = shared.of(0);
   for (int from = 0; from < 33; ++from) {
-    for (int to = 0; to < 33; ++to) table.word(from, to) = static_cast<std::uint32_t>(from * 33 + to);
+    for (int to = 0; to < 33; ++to)
+      table.word(from, to) = static_cast<std::uint32_t>(from * 33 + to);
   }
   bool kept = true;
   for (int from = 0; from < 33; ++from) {

@@ -40,8 +40,8 @@ TEST_CASE("a wait ends when it is ready after it has spun, while it yields") {
 TEST_CASE("a wait ends when it is ready after it has yielded, while it sleeps") {
   auto const start = clock_type::now();
   bool ready = false;
-  wait_until(patience{50}, [&] { return ready = clock_type::now() - start > 4ms; },
-             [] { return false; });
+  wait_until(
+      patience{50}, [&] { return ready = clock_type::now() - start > 4ms; }, [] { return false; });
   CHECK(ready);
 }
 
@@ -62,11 +62,12 @@ TEST_CASE("a wait that sleeps asks far less often than one that spins") {
 TEST_CASE("a wait looks further only when 10 ms have passed") {
   auto const start = clock_type::now();
   clock_type::duration waited{};
-  wait_until(patience{50}, [] { return false; },
-             [&] {
-               waited = clock_type::now() - start;
-               return true;
-             });
+  wait_until(
+      patience{50}, [] { return false; },
+      [&] {
+        waited = clock_type::now() - start;
+        return true;
+      });
   CHECK(waited >= 10ms);
 }
 
@@ -80,26 +81,28 @@ TEST_CASE("a wait that is resolved ends though it never gets ready") {
 
 TEST_CASE("a wait that is not resolved goes on, and looks again") {
   int looks = 0;
-  wait_until(patience{50}, [&] { return looks == 2; },
-             [&] {
-               ++looks;
-               return false;
-             });
+  wait_until(
+      patience{50}, [&] { return looks == 2; },
+      [&] {
+        ++looks;
+        return false;
+      });
   CHECK(looks == 2);
 }
 
 TEST_CASE("two looks of a wait are at least 200 ms apart") {
   clock_type::time_point first{};
   clock_type::time_point second{};
-  wait_until(patience{0}, [] { return false; },
-             [&] {
-               if (first == clock_type::time_point{}) {
-                 first = clock_type::now();
-                 return false;
-               }
-               second = clock_type::now();
-               return true;
-             });
+  wait_until(
+      patience{0}, [] { return false; },
+      [&] {
+        if (first == clock_type::time_point{}) {
+          first = clock_type::now();
+          return false;
+        }
+        second = clock_type::now();
+        return true;
+      });
   CHECK(second - first >= 200ms);
 }
 

@@ -80,24 +80,25 @@ std::vector<behaviour> window_behaviours() {
   add("blocks of any size are zeroed, page aligned, and seen by all after a fence",
       [](shm::group& node, findings& found) {
         constexpr std::size_t mib = 1024 * 1024;
-        for (std::size_t const count : {std::size_t{0}, std::size_t{1}, std::size_t{63},
-                                        std::size_t{64}, std::size_t{65}, page - 1, page, page + 1,
-                                        2 * mib - 1, 2 * mib, 2 * mib + 1}) {
+        for (std::size_t const count :
+             {std::size_t{0}, std::size_t{1}, std::size_t{63}, std::size_t{64}, std::size_t{65},
+              page - 1, page, page + 1, 2 * mib - 1, 2 * mib, 2 * mib + 1}) {
           exchange_bytes<Policy>(node, found, count, {});
           exchange_bytes<Policy>(node, found, count, {.layout = shm::layout::contiguous});
         }
       });
 
-  add("a window of zero bytes on some ranks is valid on all", [](shm::group& node, findings& found) {
-    for (int owner = 0; owner < node.size(); ++owner) {
-      shm::window<int, Policy> w(node, node.rank() == owner ? 1000 : 0);
-      RANK_CHECK(found, w.local().size() == (node.rank() == owner ? 1000U : 0U));
-      if (node.rank() == owner) std::iota(w.local().begin(), w.local().end(), owner);
-      w.fence();
-      RANK_CHECK(found, std::as_const(w)[owner].size() == 1000);
-      RANK_CHECK(found, std::as_const(w)[owner][999] == owner + 999);
-    }
-  });
+  add("a window of zero bytes on some ranks is valid on all",
+      [](shm::group& node, findings& found) {
+        for (int owner = 0; owner < node.size(); ++owner) {
+          shm::window<int, Policy> w(node, node.rank() == owner ? 1000 : 0);
+          RANK_CHECK(found, w.local().size() == (node.rank() == owner ? 1000U : 0U));
+          if (node.rank() == owner) std::iota(w.local().begin(), w.local().end(), owner);
+          w.fence();
+          RANK_CHECK(found, std::as_const(w)[owner].size() == 1000);
+          RANK_CHECK(found, std::as_const(w)[owner][999] == owner + 999);
+        }
+      });
 
   add("every rank has as many elements as it asked for", [](shm::group& node, findings& found) {
     for (auto const how : {shm::layout::page_aligned, shm::layout::contiguous}) {
@@ -109,7 +110,8 @@ std::vector<behaviour> window_behaviours() {
       std::ranges::fill(w.local(), std::uint64_t{1} << node.rank());
       w.fence();
       for (int r = 0; r < w.size(); ++r) {
-        RANK_CHECK(found, std::ranges::count(std::as_const(w)[r], std::uint64_t{1} << r) == count(r));
+        RANK_CHECK(found,
+                   std::ranges::count(std::as_const(w)[r], std::uint64_t{1} << r) == count(r));
       }
     }
   });
@@ -142,16 +144,17 @@ std::vector<behaviour> window_behaviours() {
   add("a rank out of range is a local error, and the window goes on",
       [](shm::group& node, findings& found) {
         shm::window<int, Policy> w(node, 1);
-        for (int const bad : {-1, node.size(), std::numeric_limits<int>::max(),
-                              std::numeric_limits<int>::min()}) {
+        for (int const bad :
+             {-1, node.size(), std::numeric_limits<int>::max(), std::numeric_limits<int>::min()}) {
           std::array const peers{node.rank(), bad};
           for (auto const& refused :
-               {failure_of([&] { (void)w.at(bad); }), failure_of([&] { (void)std::as_const(w).at(bad); }),
+               {failure_of([&] { (void)w.at(bad); }),
+                failure_of([&] { (void)std::as_const(w).at(bad); }),
                 failure_of([&] { w.fence(bad); }), failure_of([&] { w.fence(peers); })}) {
             RANK_CHECK(found, refused.cause == shm::errc::invalid_argument);
             RANK_CHECK(found, refused.rank == node.rank());
-            RANK_CHECK(found, refused.subject.view().find(std::to_string(bad)) !=
-                                  std::string_view::npos);
+            RANK_CHECK(found,
+                       refused.subject.view().find(std::to_string(bad)) != std::string_view::npos);
           }
         }
         RANK_CHECK(found, w.at(node.rank()).data() == w.local().data());
@@ -263,8 +266,8 @@ std::vector<behaviour> window_behaviours() {
       RANK_CHECK(found, failure_of([&] { (void)empty->residency(); }).cause == shm::errc::empty);
     }
     shm::group none;
-    RANK_CHECK(found, failure_of([&] { shm::window<int, Policy>(none, 1); }).cause ==
-                          shm::errc::empty);
+    RANK_CHECK(found,
+               failure_of([&] { shm::window<int, Policy>(none, 1); }).cause == shm::errc::empty);
     moved.fence();
   });
 
@@ -325,23 +328,23 @@ std::vector<behaviour> window_behaviours() {
     windows.back().fence();
   });
 
-  add("atomics, structures and arrays of values can be shared", [](shm::group& node,
-                                                                   findings& found) {
-    struct particle {
-      double position[3];
-      std::int32_t kind;
-    };
-    shm::window<particle, Policy> particles(node, 3);
-    particles.local()[2] = {{1.0, 2.0, 3.0 + node.rank()}, node.rank()};
-    shm::window<std::atomic<int>, Policy> counters(node, node.rank() == 0 ? 1 : 0);
-    counters[0][0].fetch_add(1 + node.rank(), std::memory_order_relaxed);
-    counters.fence();
-    int const n = node.size();
-    RANK_CHECK(found, counters[0][0].load(std::memory_order_relaxed) == n * (n + 1) / 2);
-    particles.fence();
-    RANK_CHECK(found, std::as_const(particles)[n - 1][2].position[2] == 3.0 + n - 1);
-    particles.fence();
-  });
+  add("atomics, structures and arrays of values can be shared",
+      [](shm::group& node, findings& found) {
+        struct particle {
+          double position[3];
+          std::int32_t kind;
+        };
+        shm::window<particle, Policy> particles(node, 3);
+        particles.local()[2] = {{1.0, 2.0, 3.0 + node.rank()}, node.rank()};
+        shm::window<std::atomic<int>, Policy> counters(node, node.rank() == 0 ? 1 : 0);
+        counters[0][0].fetch_add(1 + node.rank(), std::memory_order_relaxed);
+        counters.fence();
+        int const n = node.size();
+        RANK_CHECK(found, counters[0][0].load(std::memory_order_relaxed) == n * (n + 1) / 2);
+        particles.fence();
+        RANK_CHECK(found, std::as_const(particles)[n - 1][2].position[2] == 3.0 + n - 1);
+        particles.fence();
+      });
   return all;
 }
 

@@ -28,7 +28,7 @@ struct moody_policy {
   failing where = failing::create;
   int victim = 0;  ///< the rank whose `place` fails
 
-  static inline int rank = 0;          // of this process
+  static inline int rank = 0;           // of this process
   static inline int last_attempt = -1;  // that create was asked for
   static inline int places = 0;
 
@@ -123,8 +123,8 @@ TEST_CASE("more than the machine has is refused before anything is touched") {
     auto const share = room / static_cast<std::uint64_t>(node.size());
     auto const refused =
         failure_of([&] { shm::window<char>(node, share + (std::uint64_t{1} << 30)); });
-    RANK_CHECK(found, refused.cause == shm::errc::no_space ||
-                          refused.cause == shm::errc::out_of_memory);
+    RANK_CHECK(found,
+               refused.cause == shm::errc::no_space || refused.cause == shm::errc::out_of_memory);
     RANK_CHECK(found, refused.subject.view().find(" are needed") != std::string_view::npos);
     shm::window<char>(node, 4096).fence();
   });

@@ -73,8 +73,10 @@ TEST_CASE("contiguous blocks follow each other without padding") {
 TEST_CASE("blocks whose sum cannot be addressed are a size overflow") {
   constexpr auto most = std::numeric_limits<std::uint64_t>::max();
   for (auto const how : {shm::layout::page_aligned, shm::layout::contiguous}) {
-    for (std::vector<std::uint64_t> const& sizes :
-         {std::vector<std::uint64_t>{most}, {most - page}, {most / 2, most / 2}, {most / 2 + 1, most / 2 + 1, 1}}) {
+    for (std::vector<std::uint64_t> const& sizes : {std::vector<std::uint64_t>{most},
+                                                    {most - page},
+                                                    {most / 2, most / 2},
+                                                    {most / 2 + 1, most / 2 + 1, 1}}) {
       CHECK(shm_test::failure_of([&] { place(sizes, how); }).cause == shm::errc::size_overflow);
     }
   }

@@ -37,8 +37,8 @@ inline std::string_view variable(char const* name) noexcept {
 
 inline std::string unknown_value(std::string_view name, std::string_view value,
                                  std::string_view choices, std::string_view taken) {
-  return std::string(name) + "=" + std::string(value) + " is not known; choices: " +
-         std::string(choices) + "; taken: " + std::string(taken);
+  return std::string(name) + "=" + std::string(value) +
+         " is not known; choices: " + std::string(choices) + "; taken: " + std::string(taken);
 }
 
 }  // namespace detail
@@ -58,9 +58,9 @@ inline environment read_environment() {
   } else if (fence == "3") {
     result.values.fence = fence_algorithm::counter;
   } else if (!fence.empty() && fence != "0") {
-    result.remarks.push_back(detail::unknown_value(
-        "KUPL_SHM_FENCE_ALGORITHM", fence,
-        "0 (automatic), 1 (linear), 2 (dissemination), 3 (counter)", "0"));
+    result.remarks.push_back(
+        detail::unknown_value("KUPL_SHM_FENCE_ALGORITHM", fence,
+                              "0 (automatic), 1 (linear), 2 (dissemination), 3 (counter)", "0"));
   }
   return result;
 }

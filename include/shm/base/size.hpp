@@ -11,8 +11,8 @@
 namespace shm::inline v1 {
 
 /// Distance in bytes that keeps two words from sharing a cache line on any supported machine: the
-/// largest line (128 bytes on some Arm processors), and a pair of lines that x86 prefetches together.
-/// A constant, since the layout of shared memory must not depend on compiler options.
+/// largest line (128 bytes on some Arm processors), and a pair of lines that x86 prefetches
+/// together. A constant, since the layout of shared memory must not depend on compiler options.
 inline constexpr std::size_t line_bytes = 128;
 
 /// Returns a + b, or nothing where the sum does not fit.
@@ -34,8 +34,8 @@ constexpr std::size_t round_down(std::size_t bytes, std::size_t unit) noexcept {
   return bytes & ~(unit - 1);
 }
 
-/// Returns the smallest multiple of `unit`, a power of two, that is not below `bytes`; nothing where
-/// that does not fit.
+/// Returns the smallest multiple of `unit`, a power of two, that is not below `bytes`; nothing
+/// where that does not fit.
 constexpr std::optional<std::size_t> round_up(std::size_t bytes, std::size_t unit) noexcept {
   auto const sum = checked_add(bytes, unit - 1);
   if (!sum) return std::nullopt;

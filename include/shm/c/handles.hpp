@@ -13,8 +13,8 @@ namespace shm::inline v1::c {
 /// Owns the objects behind C handles, and tells live handles from freed ones and from garbage
 /// without touching what they point to.
 ///
-/// The memory of a freed handle is kept until many others have been freed after it, so that a second
-/// free is not mistaken for a free of a new handle at the same address.
+/// The memory of a freed handle is kept until many others have been freed after it, so that a
+/// second free is not mistaken for a free of a new handle at the same address.
 template <class Object>
 class handle_set {
  public:

@@ -1,6 +1,6 @@
 #pragma once
-/// @file The C interface over the library: translates, and keeps the set of live handles. Included by
-/// the one translation unit of libkupl_shm, and by nothing else.
+/// @file The C interface over the library: translates, and keeps the set of live handles. Included
+/// by the one translation unit of libkupl_shm, and by nothing else.
 
 #include <kupl.h>
 
@@ -94,12 +94,11 @@ int guarded(char const* function, int rank, F const& f) noexcept {
 
 /// Bootstraps through the callbacks of a C program. Copies both pointers.
 inline auto bootstrap(int size, int rank, kupl_shm_oob_cb_t callbacks, void* group) {
-  return callback_oob(rank, size,
-                      [callbacks, group](std::span<std::byte const> mine, std::span<std::byte> all) {
-                        return callbacks.oob_allgather(mine.data(), all.data(),
-                                                       static_cast<int>(mine.size()), group,
-                                                       KUPL_SHM_DATATYPE_CHAR);
-                      });
+  return callback_oob(
+      rank, size, [callbacks, group](std::span<std::byte const> mine, std::span<std::byte> all) {
+        return callbacks.oob_allgather(mine.data(), all.data(), static_cast<int>(mine.size()),
+                                       group, KUPL_SHM_DATATYPE_CHAR);
+      });
 }
 
 /// Returns the failure of a call without a place for its results, if any.
@@ -221,9 +220,8 @@ int kupl_shm_win_free(kupl_shm_win_h win) {
 
 int kupl_shm_fence(kupl_shm_win_h win) {
   if (win == nullptr) return shm::c::refuse(__func__, "win", "is NULL");
-  return shm::c::guarded(__func__, win->memory.rank(), [&] {
-    win->memory.segment_for(shm::operation::fence).fence();
-  });
+  return shm::c::guarded(__func__, win->memory.rank(),
+                         [&] { win->memory.segment_for(shm::operation::fence).fence(); });
 }
 
 int kupl_shm_peer_fence(kupl_shm_win_h win, int remote_rank) {

@@ -53,11 +53,11 @@ struct decision {
 
 /// One agreement among all ranks of a group.
 ///
-/// A rank casts its vote into its ballot of this epoch. Rank 0 reads all votes and sets the decision
-/// by compare-and-swap; any rank that finds a voter missing for good sets that by the same
-/// compare-and-swap. So there is one decision, and everybody returns it. Ballot and decision are used
-/// again two epochs later: an agreement between that found nobody missing says that all have read
-/// them, and after one that did there is no other.
+/// A rank casts its vote into its ballot of this epoch. Rank 0 reads all votes and sets the
+/// decision by compare-and-swap; any rank that finds a voter missing for good sets that by the same
+/// compare-and-swap. So there is one decision, and everybody returns it. Ballot and decision are
+/// used again two epochs later: an agreement between that found nobody missing says that all have
+/// read them, and after one that did there is no other.
 class agreement {
  public:
   explicit agreement(group_state& state) noexcept : state_(state), epoch_(state.next_epoch()) {}
@@ -98,9 +98,7 @@ class agreement {
   [[nodiscard]] bool has_voted(int rank) const noexcept {
     return sync::load(ballot_of(rank).epoch) == epoch_;
   }
-  [[nodiscard]] bool is_decided() const noexcept {
-    return sync::load(word()) >> 32 == epoch_;
-  }
+  [[nodiscard]] bool is_decided() const noexcept { return sync::load(word()) >> 32 == epoch_; }
 
   /// Sets the decision unless there is one.
   void set(decision::kind is, int rank) noexcept {
@@ -134,8 +132,8 @@ class agreement {
   template <class Prepare>
   void decide(proposal const& mine, Prepare const& prepare) {
     for (int rank = 1; rank < state_.size(); ++rank) {
-      sync::wait_until(state_.patience(), [&] { return has_voted(rank); },
-                       [&] { return give_up(); });
+      sync::wait_until(
+          state_.patience(), [&] { return has_voted(rank); }, [&] { return give_up(); });
       if (is_decided()) return;
     }
     for (int rank = 0; rank < state_.size(); ++rank) {

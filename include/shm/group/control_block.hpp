@@ -53,14 +53,14 @@ struct control_header {
   std::uint32_t layout = 0;
   std::int32_t ranks = 0;
   os::identifier nonce{};
-  shm::settings settings{};        ///< rank 0's; what was automatic is decided by the first agreement
+  shm::settings settings{};  ///< rank 0's; what was automatic is decided by the first agreement
   sync::patience patience{};
   alignas(line_bytes) phase stage = phase::exchanging;
   /// Of even and odd epochs; see agreement.hpp. Two, since a death can decide the next epoch before
   /// every rank has read this one's.
   alignas(line_bytes) std::array<std::uint64_t, 2> decisions{};
-  sync::verdict_word deaths;        ///< the first rank found dead by anyone
-  sync::verdict_word verdict;       ///< why no collective call of the group can succeed any more
+  sync::verdict_word deaths;   ///< the first rank found dead by anyone
+  sync::verdict_word verdict;  ///< why no collective call of the group can succeed any more
   sync::fence_words fence;
   object_notice notice;
   std::array<failure, 2> rulings{};  ///< of even and odd epochs: what rank 0 has found wrong
@@ -71,9 +71,10 @@ struct alignas(line_bytes) desk {
   static constexpr std::size_t scratch_bytes = 1024;
 
   std::array<ballot, 2> ballots{};  ///< of even and odd epochs
-  alignas(line_bytes) std::uint32_t entered = 0;  ///< the bootstrap exchange that the rank has entered
-  std::uint32_t passed = 0;                       ///< the last one that has succeeded for it
-  std::uint32_t failed = 0;                       ///< the last one that has failed for it
+  alignas(line_bytes) std::uint32_t entered =
+      0;                     ///< the bootstrap exchange that the rank has entered
+  std::uint32_t passed = 0;  ///< the last one that has succeeded for it
+  std::uint32_t failed = 0;  ///< the last one that has failed for it
   os::processor_set processors{};
   alignas(line_bytes) std::array<std::array<std::byte, scratch_bytes>, 2> scratch{};
 };

@@ -42,9 +42,9 @@ struct greeting {
   std::int32_t rank = -1;
   std::int32_t size = 0;
   greeting::state state = state::idle;
-  std::int32_t system = 0;  ///< where failed: errno
-  errc cause{};             ///< where failed
-  std::int32_t blamed = -1; ///< where failed: the rank that it is about
+  std::int32_t system = 0;   ///< where failed: errno
+  errc cause{};              ///< where failed
+  std::int32_t blamed = -1;  ///< where failed: the rank that it is about
   shm::settings settings{};
   os::identifier boot{};
   os::identifier nonce{};       ///< rank 0: of the control block; known to the group alone

@@ -45,9 +45,9 @@ namespace shm::inline v1::detail {
 ///     all: an agreement in the block, which speaks the last word
 ///
 /// Every rank takes part in exchanges 1 and 2 whatever has happened to it, since the others would
-/// wait for it. A third takes place unless rank 0 has seen that all are attached: a rank that is not
-/// knows that it does, and one that is hears it from rank 0. An exchange that fails on one rank is
-/// that rank's failure; see `greeting_exchange` for how it keeps its turn.
+/// wait for it. A third takes place unless rank 0 has seen that all are attached: a rank that is
+/// not knows that it does, and one that is hears it from rank 0. An exchange that fails on one rank
+/// is that rank's failure; see `greeting_exchange` for how it keeps its turn.
 class handshake {
  public:
   handshake(out_of_band_ref oob, std::optional<shm::settings> given)
@@ -137,8 +137,7 @@ class handshake {
     auto const whole = map.bytes();
     control_block const block(whole.data(), size());
     auto& desk = block.desk_of(rank());
-    os::populate(whole, std::as_writable_bytes(std::span(&block.line(rank()), 1)),
-                 descriptor);
+    os::populate(whole, std::as_writable_bytes(std::span(&block.line(rank()), 1)), descriptor);
     os::populate(whole, std::as_writable_bytes(std::span(&desk, 1)), descriptor);
     desk.processors = os::processor_set::usable();
     auto const first = block.header().settings.first_number;
@@ -188,8 +187,8 @@ class handshake {
   /// Rank 0 says what follows the second exchange; the others hear it.
   phase after_second() {
     if (rank() != 0) return is_attached() ? hear(phase::exchanging) : phase::passing;
-    auto const next = exchange_.is_everyone_attached() && !exchange_.has_missed() ? phase::ready
-                                                                                  : phase::passing;
+    auto const next =
+        exchange_.is_everyone_attached() && !exchange_.has_missed() ? phase::ready : phase::passing;
     announce(next);
     if (next == phase::passing) attempt([&] { serve(); });
     asking_.clear();  // whoever has not been served sees the end of the connection
@@ -208,12 +207,12 @@ class handshake {
   phase hear(phase seen) {
     auto& header = state_->header();
     sync::absence missing;
-    sync::wait_until(sync::patience::with_shared_processor(),
-                     [&] { return sync::load(header.stage) != seen; },
-                     [&] {
-                       missing = {control_roll{*state_}(0), 0};
-                       return missing.why != sync::standing::present;
-                     });
+    sync::wait_until(
+        sync::patience::with_shared_processor(), [&] { return sync::load(header.stage) != seen; },
+        [&] {
+          missing = {control_roll{*state_}(0), 0};
+          return missing.why != sync::standing::present;
+        });
     auto const next = sync::load(header.stage);
     if (next == phase::aborted) exchange_.rule(header.rulings[0]);
     if (next != seen) return next;
@@ -294,7 +293,8 @@ class handshake {
     }
     if (is_attached()) return hear(phase::passing);
     // Rank 0 has closed the connection, and does not come to the exchange either.
-    if (is_cut_off_ && exchange_.has_missed()) exchange_.rule({.cause = errc::peer_lost, .rank = 0});
+    if (is_cut_off_ && exchange_.has_missed())
+      exchange_.rule({.cause = errc::peer_lost, .rank = 0});
     return phase::aborted;
   }
 
@@ -329,9 +329,10 @@ class handshake {
     for (auto const& remark : environment.remarks) warn(0, size(), remark);
     for (int r = 1; r < size(); ++r) {
       if (exchange_.from(r).settings == exchange_.from(0).settings) continue;
-      warn(0, size(), "the settings of rank " + std::to_string(r) +
-                          " differ from those of rank 0, which are taken; export the same "
-                          "KUPL_SHM_… variables to every rank");
+      warn(0, size(),
+           "the settings of rank " + std::to_string(r) +
+               " differ from those of rank 0, which are taken; export the same "
+               "KUPL_SHM_… variables to every rank");
       return;
     }
   }

@@ -105,8 +105,8 @@ class group_state {
 
   /// Tells all ranks where an object of rank 0 is to be found. Rank 0 only, inside an agreement.
   void publish(os::shared_object const& object, os::identifier const& nonce) {
-    header().notice = {.address = os::address_of(object), .nonce = nonce,
-                       .page_bytes = object.page_bytes};
+    header().notice = {
+        .address = os::address_of(object), .nonce = nonce, .page_bytes = object.page_bytes};
     for (auto& [rank, socket] : channel_.peers) {
       if (!socket.is_open()) continue;
       try {

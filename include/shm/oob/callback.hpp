@@ -30,8 +30,7 @@ class callback_oob {
     static_assert(std::is_void_v<result> || std::integral<result> || std::is_enum_v<result>,
                   "callback_oob: the function must return void, or 0 where it succeeds");
     if constexpr (!std::is_void_v<result>) {
-      if (auto const code = static_cast<long long>(std::invoke(allgather_, mine, all));
-          code != 0) {
+      if (auto const code = static_cast<long long>(std::invoke(allgather_, mine, all)); code != 0) {
         throw error({.cause = errc::bootstrap_failed,
                      .subject = "the allgather callback returned " + std::to_string(code),
                      .remedy = {}});

@@ -38,8 +38,8 @@ class fork_area {
                    .remedy = "ask for at least one"});
     }
     auto const n = static_cast<std::size_t>(ranks);
-    bytes_ = sizeof(sync::fence_words) + n * (sizeof(sync::arrival_line) +
-                                              sizeof(sync::lone_word) + 2 * block_bytes);
+    bytes_ = sizeof(sync::fence_words) +
+             n * (sizeof(sync::arrival_line) + sizeof(sync::lone_word) + 2 * block_bytes);
     void* const address =
         ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (address == MAP_FAILED) os::throw_last("shared memory of " + bytes_in_words(bytes_));

@@ -17,11 +17,12 @@ namespace shm::inline v1 {
 /// `allgather(mine, all)` gathers blocks of equal length: mine [n] bytes, all [size() * n] bytes in
 /// rank order; the two do not overlap. It throws where it fails, having taken its turn or not.
 template <class Oob>
-concept out_of_band = requires(Oob& oob, std::span<std::byte const> mine, std::span<std::byte> all) {
-  { oob.rank() } -> std::convertible_to<int>;
-  { oob.size() } -> std::convertible_to<int>;
-  oob.allgather(mine, all);
-};
+concept out_of_band =
+    requires(Oob& oob, std::span<std::byte const> mine, std::span<std::byte> all) {
+      { oob.rank() } -> std::convertible_to<int>;
+      { oob.size() } -> std::convertible_to<int>;
+      oob.allgather(mine, all);
+    };
 
 /// Refers to a bootstrap of any type. Does not own it.
 class out_of_band_ref {

@@ -17,8 +17,8 @@ namespace shm::inline v1::os {
 
 /// Where an object can be found, and how it is known to be the right one.
 struct object_address {
-  std::int32_t process = 0;     ///< pid of a process that has it open
-  std::int32_t descriptor = -1; ///< its descriptor there
+  std::int32_t process = 0;      ///< pid of a process that has it open
+  std::int32_t descriptor = -1;  ///< its descriptor there
   std::uint64_t device = 0;
   std::uint64_t inode = 0;
   std::uint64_t bytes = 0;
@@ -26,7 +26,7 @@ struct object_address {
 
 /// Returns the address of an object of this process.
 inline object_address address_of(shared_object const& object) {
-  struct stat status {};
+  struct stat status{};
   if (::fstat(object.descriptor.number(), &status) != 0) throw_last("status of a shared object");
   return {.process = ::getpid(),
           .descriptor = object.descriptor.number(),
@@ -37,7 +37,7 @@ inline object_address address_of(shared_object const& object) {
 
 /// Whether `descriptor` is the object at `address`, and not another one that has taken its number.
 inline bool is_object(int descriptor, object_address const& address) noexcept {
-  struct stat status {};
+  struct stat status{};
   return ::fstat(descriptor, &status) == 0 && status.st_dev == address.device &&
          status.st_ino == address.inode &&
          static_cast<std::uint64_t>(status.st_size) == address.bytes;
@@ -59,9 +59,10 @@ inline file_descriptor reopen(int descriptor) {
 
 /// Opens the object at `address` through /proc.
 ///
-/// Errors: errc::permission_denied for another user's or a non-dumpable process; errc::system_failure
-///         where /proc does not show the process (another PID namespace), or where the address leads
-///         to another object.
+/// Errors: errc::permission_denied for another user's or a non-dumpable process;
+/// errc::system_failure
+///         where /proc does not show the process (another PID namespace), or where the address
+///         leads to another object.
 inline file_descriptor attach(object_address const& address) {
   auto result = open_in_proc("/proc/" + std::to_string(address.process) + "/fd/" +
                              std::to_string(address.descriptor));

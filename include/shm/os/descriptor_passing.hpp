@@ -40,7 +40,8 @@ inline socklen_t abstract_address(identifier const& name, sockaddr_un& address) 
   std::size_t at = 1;
   for (char const c : std::string_view{"shm."}) address.sun_path[at++] = c;
   for (auto const word : name) {
-    for (int shift = 60; shift >= 0; shift -= 4) address.sun_path[at++] = digits[word >> shift & 15];
+    for (int shift = 60; shift >= 0; shift -= 4)
+      address.sun_path[at++] = digits[word >> shift & 15];
   }
   return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + at);
 }
@@ -128,8 +129,8 @@ inline bool is_readable(int socket, std::chrono::milliseconds timeout) noexcept 
   }
 }
 
-/// Connects to the socket at `name` and asks for descriptors as `rank`, which knows `nonce`. Does not
-/// wait: the request lies in the kernel until it is accepted.
+/// Connects to the socket at `name` and asks for descriptors as `rank`, which knows `nonce`. Does
+/// not wait: the request lies in the kernel until it is accepted.
 inline file_descriptor ask_for_descriptors(identifier const& name, identifier const& nonce,
                                            int rank) {
   auto result = detail::open_socket();
@@ -147,7 +148,8 @@ inline file_descriptor ask_for_descriptors(identifier const& name, identifier co
 /// Accepts one rank that has asked; nothing where nobody is waiting within `timeout`.
 inline std::optional<file_descriptor> accept_one(int listener, std::chrono::milliseconds timeout) {
   if (!is_readable(listener, timeout)) return std::nullopt;
-  file_descriptor socket{retry([&] { return ::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC); })};
+  file_descriptor socket{
+      retry([&] { return ::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC); })};
   if (!socket.is_open()) throw_last("accepting a connection");
   return socket;
 }

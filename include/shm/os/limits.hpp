@@ -21,7 +21,7 @@ inline constexpr std::uint64_t unlimited = std::numeric_limits<std::uint64_t>::m
 /// Returns how many bytes are free on the file system of an open object; `unlimited` where it sets
 /// no bound or does not say.
 inline std::uint64_t free_bytes(int descriptor) noexcept {
-  struct statfs status {};
+  struct statfs status{};
   if (::fstatfs(descriptor, &status) != 0 || status.f_blocks == 0) return unlimited;
   return static_cast<std::uint64_t>(status.f_bavail) * static_cast<std::uint64_t>(status.f_bsize);
 }
@@ -49,8 +49,8 @@ inline std::uint64_t available_memory() {
   return kilobytes * 1024;
 }
 
-/// Checks, before any page of an object is touched, that the system has room for `bytes` of it: what
-/// follows could otherwise be killed instead of being refused.
+/// Checks, before any page of an object is touched, that the system has room for `bytes` of it:
+/// what follows could otherwise be killed instead of being refused.
 ///
 /// Errors: errc::no_space for its file system, errc::out_of_memory for the machine.
 inline void require_room(int descriptor, std::uint64_t bytes) {

@@ -21,8 +21,8 @@ namespace shm::inline v1::os {
 /// The lock belongs to an open file description: the kernel drops it when the process dies (also
 /// while it is a zombie), keeps it while the process is stopped, and sees it from every PID
 /// namespace. A forked child shares the description, and would keep the lock beyond its parent's
-/// death: the child's copy of the descriptor is closed as it is forked. Nothing may be mapped through
-/// the description, since the child's mapping would keep it too.
+/// death: the child's copy of the descriptor is closed as it is forked. Nothing may be mapped
+/// through the description, since the child's mapping would keep it too.
 ///
 /// Source: fcntl(2), "Open file description locks".
 class life_lock {
@@ -37,8 +37,8 @@ class life_lock {
     int const number = errno;
     registry::instance().remove(*this);
     if (number == EAGAIN || number == EACCES) {
-      throw error({.cause = errc::mismatch,
-                   .subject = "two processes have rank " + std::to_string(rank)});
+      throw error(
+          {.cause = errc::mismatch, .subject = "two processes have rank " + std::to_string(rank)});
     }
     throw_refused(number, "locking a byte of the control block");
   }
@@ -93,7 +93,7 @@ class life_lock {
   };
 
   static struct flock byte(short type, int rank) noexcept {
-    struct flock range {};
+    struct flock range{};
     range.l_type = type;
     range.l_whence = SEEK_SET;
     range.l_start = rank;

@@ -34,14 +34,14 @@ class mapping {
   ///
   /// Errors: errc::out_of_memory where address space or mappings run out; else as mmap(2) says.
   mapping(int descriptor, std::size_t bytes) {
-    void* const address =
-        ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+    void* const address = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
     if (address == MAP_FAILED) {
       int const number = errno;
       throw_refused(number, "mapping " + bytes_in_words(bytes),
-                    number == ENOMEM ? "raise the limit of address space (ulimit -v) or of mappings "
-                                       "(sysctl vm.max_map_count), or ask for less"
-                                     : "");
+                    number == ENOMEM
+                        ? "raise the limit of address space (ulimit -v) or of mappings "
+                          "(sysctl vm.max_map_count), or ask for less"
+                        : "");
     }
     bytes_ = {static_cast<std::byte*>(address), bytes};
   }
@@ -96,15 +96,15 @@ inline void touch(std::span<std::byte> bytes) noexcept {
 ///
 /// Requires: part lies in `whole`, the mapping of all of the object behind `descriptor`. Without a
 ///           descriptor (-1) a kernel before 5.14 cannot reserve, and pages are only touched.
-/// Effects:  contents do not change; pages are placed by the caller's memory policy; the page tables
+/// Effects:  contents do not change; pages are placed by the caller's memory policy; the page
+/// tables
 ///           of this process are filled.
 /// Errors:   errc::no_space or errc::out_of_memory; nothing is killed.
 /// Source:   madvise(2), MADV_POPULATE_WRITE: EFAULT stands for an access that would raise SIGBUS.
 inline void populate(std::span<std::byte> whole, std::span<std::byte> part, int descriptor) {
   if (part.empty()) return;
   std::size_t const page = base_page_bytes();
-  auto const begin =
-      round_down(static_cast<std::size_t>(part.data() - whole.data()), page);
+  auto const begin = round_down(static_cast<std::size_t>(part.data() - whole.data()), page);
   auto const end = static_cast<std::size_t>(part.data() - whole.data()) + part.size();
   auto const pages = whole.subspan(begin, end - begin);
   std::string const subject = "reserving " + bytes_in_words(part.size());
@@ -118,17 +118,17 @@ inline void populate(std::span<std::byte> whole, std::span<std::byte> part, int 
     if (number == EFAULT) {
       auto const free = free_bytes(descriptor);
       throw error({.cause = free == unlimited ? errc::out_of_memory : errc::no_space,
-                   .subject = subject + (free == unlimited
-                                             ? std::string{}
-                                             : ", of which " + bytes_in_words(free) + " are free")});
+                   .subject = subject + (free == unlimited ? std::string{}
+                                                           : ", of which " + bytes_in_words(free) +
+                                                                 " are free")});
     }
     if (number != EINVAL) throw_refused(number, subject);
   }
   // A kernel before 5.14: reserve the space in the object first, then touching cannot fail.
   if (descriptor >= 0 && retry([&] {
-        return ::fallocate(descriptor, 0, static_cast<off_t>(begin),
-                           static_cast<off_t>(pages.size()));
-      }) != 0) {
+                           return ::fallocate(descriptor, 0, static_cast<off_t>(begin),
+                                              static_cast<off_t>(pages.size()));
+                         }) != 0) {
     throw_last(subject);
   }
   detail::touch(pages);

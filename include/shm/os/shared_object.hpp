@@ -52,11 +52,11 @@ inline void resize(int descriptor, std::size_t bytes, std::string_view where) {
     throw error({.cause = errc::size_overflow, .subject = subject});
   }
   if (auto const limit = file_size_limit(); bytes > limit) {
-    throw error({.cause = errc::limit_reached,
-                 .system = EFBIG,
-                 .subject = subject + ", but files of this process may have " +
-                            bytes_in_words(limit),
-                 .remedy = remedy_for(EFBIG)});
+    throw error(
+        {.cause = errc::limit_reached,
+         .system = EFBIG,
+         .subject = subject + ", but files of this process may have " + bytes_in_words(limit),
+         .remedy = remedy_for(EFBIG)});
   }
   if (retry([&] { return ::ftruncate(descriptor, static_cast<off_t>(bytes)); }) != 0) {
     throw_last(subject);
@@ -103,19 +103,20 @@ inline shared_object make_anonymous(char const* label, std::size_t bytes) {
 /// Errors: errc::permission_denied, errc::system_failure with the directory's name; as `resize`.
 /// Source: open(2), O_TMPFILE; EOPNOTSUPP and EISDIR stand for a system without it.
 inline shared_object make_unnamed(std::string const& directory, std::size_t bytes) {
-  shared_object object{
-      .descriptor = file_descriptor{retry(
-          [&] { return ::open(directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600); })},
-      .bytes = bytes,
-      .page_bytes = base_page_bytes(),
-      .origin = origin::unnamed_file};
+  shared_object object{.descriptor = file_descriptor{retry([&] {
+                         return ::open(directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+                       })},
+                       .bytes = bytes,
+                       .page_bytes = base_page_bytes(),
+                       .origin = origin::unnamed_file};
   if (!object.descriptor.is_open()) {
     if (errno != EOPNOTSUPP && errno != EISDIR) {
       int const number = errno;
       if (number == ENOSPC) {  // the file is empty yet: what is used up is not space
-        throw error({.cause = errc::no_space,
-                     .subject = directory + " has no inode left for another file",
-                     .remedy = "raise their number (mount -o remount,nr_inodes=…), or remove files"});
+        throw error(
+            {.cause = errc::no_space,
+             .subject = directory + " has no inode left for another file",
+             .remedy = "raise their number (mount -o remount,nr_inodes=…), or remove files"});
       }
       throw_refused(number, "a file in " + directory,
                     number == ENOENT ? "mount a tmpfs there, for every rank" : "");

@@ -17,7 +17,8 @@ class processor_set {
  public:
   static constexpr std::size_t capacity = 2048;
 
-  /// Returns the processors that the calling thread may run on; empty where the kernel does not say.
+  /// Returns the processors that the calling thread may run on; empty where the kernel does not
+  /// say.
   ///
   /// Source: sched_setaffinity(2), which asks for a mask as large as the kernel's own.
   static processor_set usable() {

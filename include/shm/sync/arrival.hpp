@@ -1,5 +1,6 @@
 #pragma once
-/// @file What each rank says of itself in shared memory: where it has arrived, and that it has left.
+/// @file What each rank says of itself in shared memory: where it has arrived, and that it has
+/// left.
 
 #include <array>
 #include <atomic>
@@ -61,8 +62,8 @@ struct absence {
 
 /// What a waiter that has waited long wants to know.
 ///
-/// `roll(rank)` tells the standing of a rank; it may cost a system call. `roll.verdict()` tells what
-/// was settled for good about the memory that is waited on, if anything.
+/// `roll(rank)` tells the standing of a rank; it may cost a system call. `roll.verdict()` tells
+/// what was settled for good about the memory that is waited on, if anything.
 template <class Roll>
 concept roll_call = requires(Roll const& roll, int rank) {
   { roll(rank) } -> std::same_as<standing>;
@@ -101,11 +102,11 @@ struct alignas(line_bytes) verdict_word {
   /// Settles on `found` unless something is settled already. Returns what is settled.
   absence settle(absence found) noexcept {
     std::uint64_t expected = 0;
-    auto const desired = static_cast<std::uint64_t>(found.why) << 32 |
-                         static_cast<std::uint32_t>(found.rank);
+    auto const desired =
+        static_cast<std::uint64_t>(found.why) << 32 | static_cast<std::uint32_t>(found.rank);
     // acq_rel: the reporter's view of the absent rank goes along with its verdict
-    if (std::atomic_ref(word).compare_exchange_strong(
-            expected, desired, std::memory_order_acq_rel, std::memory_order_acquire)) {
+    if (std::atomic_ref(word).compare_exchange_strong(expected, desired, std::memory_order_acq_rel,
+                                                      std::memory_order_acquire)) {
       return found;
     }
     return decode(expected);

@@ -38,8 +38,9 @@ constexpr fence_algorithm choose_fence(fence_algorithm wanted, int ranks, int pr
 /// fence is the rank's own `arrived`. Fences are numbered modulo 2^32.
 ///
 /// A fence is decided by arrival alone: entering fence k, a rank first stores arrived = k. A waiter
-/// that has waited long looks at all ranks: all have arrived, so the fence has happened; or one that
-/// has not arrived is dead or has left, so it never will. Every survivor comes to the same end.
+/// that has waited long looks at all ranks: all have arrived, so the fence has happened; or one
+/// that has not arrived is dead or has left, so it never will. Every survivor comes to the same
+/// end.
 class fence {
  public:
   fence(std::span<arrival_line> lines, fence_words& words, int rank, fence_algorithm algorithm,

@@ -31,8 +31,8 @@ class peer_table {
     return reinterpret_cast<std::uint32_t*>(row)[to];
   }
 
-  /// Tells every peer that this rank is here, then waits until each has done the same: a ring works.
-  /// The caller itself and repeated peers count once.
+  /// Tells every peer that this rank is here, then waits until each has done the same: a ring
+  /// works. The caller itself and repeated peers count once.
   ///
   /// Requires: every rank of `peers` names this rank in its own call, and they call in one order.
   /// Returns:  nothing when all have met, or who will never come.

@@ -58,7 +58,9 @@ class segment_creation {
  public:
   segment_creation(std::shared_ptr<group_state> state, segment_policy_ref policy,
                    segment_wish const& wish)
-      : state_(*state), policy_(policy), wish_(wish),
+      : state_(*state),
+        policy_(policy),
+        wish_(wish),
         result_(std::make_shared<segment>(std::move(state))) {}
 
   /// Errors: the same on every rank.
@@ -102,12 +104,12 @@ class segment_creation {
         "the size of an element in bytes", "the policy with its options (as a hash)", "the layout",
         "the prefault", "the size of a block in bytes"};
     auto const word = [](auto choice) { return static_cast<std::uint64_t>(choice); };
-    proposal const mine{.where = operation::create_window,
-                        .arguments = {wish_.element_bytes, policy_.signature(),
-                                      word(wish_.options.layout), word(wish_.options.prefault),
-                                      wish_.block_bytes},
-                        .equal = std::span(equal).first(wish_.has_equal_blocks ? 5U : 4U),
-                        .cause = wish_.cause};
+    proposal const mine{
+        .where = operation::create_window,
+        .arguments = {wish_.element_bytes, policy_.signature(), word(wish_.options.layout),
+                      word(wish_.options.prefault), wish_.block_bytes},
+        .equal = std::span(equal).first(wish_.has_equal_blocks ? 5U : 4U),
+        .cause = wish_.cause};
     agreement wishes(state_);
     if (auto failed = wishes.settle(mine, [&] { make_object(wishes.epoch()); })) {
       drop_object();

@@ -68,7 +68,8 @@ struct segment_layout {
     result.lines_at = sizeof(segment_header);
     result.blocks_at = result.lines_at + n * sizeof(sync::arrival_line);
     result.peers_at = *round_up(result.blocks_at + n * sizeof(block_entry), line_bytes);
-    result.data_at = *round_up(result.peers_at + n * sync::peer_table::row_bytes(ranks), page_bytes);
+    result.data_at =
+        *round_up(result.peers_at + n * sync::peer_table::row_bytes(ranks), page_bytes);
     result.total = result.data_at;
     return result;
   }

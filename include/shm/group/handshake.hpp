@@ -248,7 +248,11 @@ class handshake {
       if (attached > 0 && failed == attached) return true;  // with a failure, and so have all
     }
     if (to_root_.is_open()) return os::is_readable(to_root_.number(), std::chrono::milliseconds(0));
-    if (listener_.is_open()) admit(std::chrono::milliseconds(0));
+    try {
+      if (listener_.is_open()) admit(std::chrono::milliseconds(0));
+    } catch (error const&) {
+      // Whoever cannot be taken up now is still there when it is served.
+    }
     return std::ranges::any_of(asking_, [](auto const& peer) {
       return os::is_readable(peer.second.number(), std::chrono::milliseconds(0));
     });
@@ -263,8 +267,12 @@ class handshake {
       if (asking_.size() == before) throw error({.cause = errc::not_shareable});
     }
     for (auto const& [rank, socket] : asking_) {
-      os::send_parcel(socket.number(), {.nonce = exchange_.mine().nonce},
-                      object_.descriptor.number());
+      try {
+        os::send_parcel(socket.number(), {.nonce = exchange_.mine().nonce},
+                        object_.descriptor.number());
+      } catch (error const& refused) {
+        if (!os::is_disconnected(refused)) throw;  // that rank is gone, which comes to light
+      }
     }
     state_->channel().peers = std::move(asking_);
   }
@@ -293,8 +301,9 @@ class handshake {
     }
     if (is_attached()) return hear(phase::passing);
     // Rank 0 has closed the connection, and does not come to the exchange either.
-    if (is_cut_off_ && exchange_.has_missed())
+    if (is_cut_off_ && exchange_.has_missed()) {
       exchange_.rule({.cause = errc::peer_lost, .rank = 0});
+    }
     return phase::aborted;
   }
 

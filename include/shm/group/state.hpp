@@ -115,8 +115,7 @@ class group_state {
       } catch (error const& refused) {
         // A peer that is gone is found by the next agreement, with its rank; one that is not sees
         // the end of the connection.
-        int const number = refused.details().system;
-        if (number != EPIPE && number != ECONNRESET) throw;
+        if (!os::is_disconnected(refused)) throw;
         socket.reset();
       }
     }

@@ -86,6 +86,12 @@ inline void send_parcel(int socket, parcel const& what, int descriptor = -1) {
   }
 }
 
+/// Whether an error of `send_parcel` says that the other end is closed.
+inline bool is_disconnected(error const& refused) noexcept {
+  int const number = refused.details().system;
+  return number == EPIPE || number == ECONNRESET;
+}
+
 /// A received parcel, with the descriptor that came with it, if any.
 struct received_parcel {
   parcel what;

@@ -2,7 +2,7 @@
 #
 # need PACKAGE CHECK…   notes Debian's PACKAGE as missing unless the command CHECK… succeeds
 # install_missing       installs what is missing with apt as root; elsewhere says what it is
-# configure DIRECTORY   sets a build directory up, unless it is; quiet unless that fails
+# configure DIRECTORY [OPTION…]   sets a build directory up with these options, also an old one
 
 missing=()
 
@@ -43,10 +43,14 @@ install_missing() {
   fi
 }
 
+# An old directory is configured anew: tools may have been installed since, and the compiler or the
+# options may be others. Quiet unless that fails.
 configure() {
-  local directory=$1
+  local directory=$1 log again=()
   shift
-  [ -f "$directory/build.ninja" ] && return 0
-  local log
-  log=$(meson setup "$directory" "$@" 2>&1) || { echo "$log" >&2; return 1; }
+  if [ -f "$directory/build.ninja" ]; then
+    if grep -qsx "${CXX:-}" "$directory/compiler"; then again=(--reconfigure); else again=(--wipe); fi
+  fi
+  log=$(meson setup "$directory" "${again[@]}" "$@" 2>&1) || { echo "$log" >&2; return 1; }
+  echo "${CXX:-}" >"$directory/compiler"
 }

@@ -26,8 +26,8 @@ int main(int argc, char** argv) {
 
   kupl_shm_oob_cb_t callbacks = {gather, wait_for_all};
   kupl_shm_comm_h comm;
-  kupl_shm_win_h win;
-  void* block;
+  kupl_shm_win_h win = NULL;
+  void* block = NULL;
   if (kupl_shm_comm_create(size, rank, getpid(), &callbacks, &world, &comm) != KUPL_OK ||
       kupl_shm_win_alloc(count * sizeof(int), comm, &block, &win) != KUPL_OK) {
     MPI_Abort(world, 1);

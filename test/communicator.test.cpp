@@ -181,3 +181,13 @@ TEST_CASE("an unknown value on all ranks is one warning that names variable, val
 TEST_CASE("an unknown value in the environment is no warning where settings are given in code") {
   CHECK(printed_while_making(3, [](int) { return "fast"; }, settings{}).empty());
 }
+
+TEST_CASE("a communicator is made over another one without naming its type") {
+  shm_test::on_all_rank_counts([](shm::group& node, shm_test::findings& found) {
+    shm::communicator outer{node};
+    shm::communicator inner{outer};
+    RANK_CHECK(found, inner.valid() && outer.valid());
+    RANK_CHECK(found, inner.rank() == node.rank() && inner.size() == node.size());
+    inner.barrier();
+  });
+}

@@ -166,19 +166,100 @@ TEST_CASE("eight ranks gather many times in a row") {
   });
 }
 
-TEST_CASE("a result of the wrong length is an error of this rank alone, and the group goes on") {
+TEST_CASE("a result of the wrong length on one rank is an error of all, and the group goes on") {
   on_all_rank_counts([](group& node, findings& found) {
+    int const last = node.size() - 1;
     std::vector<std::byte> const mine(4);
-    std::vector<std::byte> all(4 * static_cast<std::size_t>(node.size()) + 1);
-    if (node.rank() == node.size() - 1) {
+    for (std::size_t const wrong : {1U, 2U}) {
+      std::vector<std::byte> all(4 * static_cast<std::size_t>(node.size()));
+      if (node.rank() == last) all.resize(all.size() + 3 - 2 * wrong);
       auto const failed = failure_of([&] { node.allgather(mine, all); });
       RANK_CHECK(found, failed.cause == errc::invalid_argument);
-      RANK_CHECK(found, failed.rank == node.rank());
-      all.resize(all.size() - 2);
-      RANK_CHECK(found,
-                 failure_of([&] { node.allgather(mine, all); }).cause == errc::invalid_argument);
+      RANK_CHECK(found, failed.rank == last);
+      RANK_CHECK(found, gathers(node, 10, 1));
     }
+  });
+}
+
+TEST_CASE("blocks of different lengths are a mismatch on all ranks, and the group goes on") {
+  on_ranks(3, [](group& node, findings& found) {
+    std::vector<std::byte> const mine(node.rank() == 1 ? 5 : 4);
+    std::vector<std::byte> all(3 * mine.size());
+    auto const failed = failure_of([&] { node.allgather(mine, all); });
+    RANK_CHECK(found, failed.cause == errc::mismatch);
+    RANK_CHECK(found, failed.rank == 1);
     RANK_CHECK(found, gathers(node, 10, 1));
+  });
+}
+
+TEST_CASE("a barrier of one rank is not taken for its part in a gathering") {
+  on_ranks(3, [](group& node, findings& found) {
+    std::vector<std::byte> const mine(4);
+    std::vector<std::byte> all(12);
+    node.barrier();
+    if (node.rank() == 1) {
+      node.barrier();
+    } else {
+      auto const failed = failure_of([&] { node.allgather(mine, all); });
+      RANK_CHECK(found, failed.cause == errc::mismatch);
+      RANK_CHECK(found, failed.rank == 1);
+    }
+  });
+}
+
+TEST_CASE("ranks in a barrier and in an agreement find that they wait for each other") {
+  on_ranks(3, [](group& node, findings& found) {
+    ::alarm(15);
+    auto const failed = failure_of([&] {
+      if (node.rank() == 1) {
+        node.barrier();
+      } else {
+        node.agree([] {});
+      }
+    });
+    RANK_CHECK(found, failed.cause == errc::mismatch || failed.cause == errc::peer_left);
+    RANK_CHECK(found, failed.is_failure());
+  });
+}
+
+TEST_CASE("a rank that fails before a collective call in agree is an error on all ranks") {
+  on_all_rank_counts([](group& node, findings& found) {
+    ::alarm(15);
+    int const last = node.size() - 1;
+    for (int round = 0; round < 3; ++round) {
+      auto const text = shm_test::message_of([&] {
+        node.agree([&] {
+          if (node.rank() == last) throw std::runtime_error("cannot load");
+          shm::window<int>(node, 5);
+        });
+      });
+      RANK_CHECK(found, contains(text, "rank " + std::to_string(last)));
+      RANK_CHECK(found, contains(text, "agreeing: a rank's function failed: cannot load"));
+      RANK_CHECK(found, gathers(node, 10, round));
+    }
+  });
+}
+
+TEST_CASE("an error that all ranks got from a call in agree is their error of agree") {
+  on_all_rank_counts([](group& node, findings& found) {
+    auto const failed = failure_of([&] {
+      node.agree([&] { shm::window<int>(node, node.rank() == node.size() - 1 ? -1 : 1); });
+    });
+    RANK_CHECK(found, failed.cause == errc::invalid_argument);
+    RANK_CHECK(found, failed.rank == node.size() - 1);
+    RANK_CHECK(found, gathers(node, 10, 1));
+  });
+}
+
+TEST_CASE("an error without a cause that a rank throws in agree is an error all the same") {
+  on_ranks(2, [](group& node, findings& found) {
+    auto const failed = failure_of([&] {
+      node.agree([&] {
+        if (node.rank() == 1) throw shm::error(shm::failure{});
+      });
+    });
+    RANK_CHECK(found, failed.cause == errc::rank_failed);
+    RANK_CHECK(found, failed.rank == 1);
   });
 }
 
@@ -268,7 +349,7 @@ TEST_CASE("an error of the library keeps its cause, errno and words on all ranks
   });
 }
 
-TEST_CASE("an error of the library that names a rank keeps it through agree") {
+TEST_CASE("an error that names a rank of another group names the rank that threw it") {
   on_ranks(3, [](group& node, findings& found) {
     auto const failed = failure_of([&] {
       node.agree([&] {
@@ -276,7 +357,7 @@ TEST_CASE("an error of the library that names a rank keeps it through agree") {
       });
     });
     RANK_CHECK(found, failed.cause == errc::peer_lost);
-    RANK_CHECK(found, failed.rank == 2);
+    RANK_CHECK(found, failed.rank == 1);
   });
 }
 

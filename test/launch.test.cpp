@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <csignal>
 
 #include <atomic>
 #include <cstdio>
@@ -208,4 +209,21 @@ TEST_CASE("ranks die with the process that forked them") {
   ::waitpid(middle, nullptr, 0);
   CHECK(::read(ends[0], &byte, 1) == 0);  // nobody has the other end any more
   ::close(ends[0]);
+}
+
+TEST_CASE("forking while SIGCHLD is ignored is refused, since it hides how ranks end") {
+  auto const old = std::signal(SIGCHLD, SIG_IGN);
+  auto const refused = shm_test::failure_of([] { shm::fork_ranks(2, [](shm::group&) {}); });
+  std::signal(SIGCHLD, old);
+  CHECK(refused.cause == shm::errc::unsupported);
+  CHECK(refused.subject.view().find("SIGCHLD") != std::string_view::npos);
+}
+
+TEST_CASE("ranks that a handler of the program reaps are ranks that have ended") {
+  auto const old = std::signal(SIGCHLD, [](int) {
+    while (::waitpid(-1, nullptr, WNOHANG) > 0) {
+    }
+  });
+  CHECK_NOTHROW(shm::fork_ranks(3, [](shm::group& node) { node.barrier(); }));
+  std::signal(SIGCHLD, old);
 }

@@ -26,4 +26,10 @@ class communicator : public group {
   explicit communicator(Oob&& oob, std::optional<settings> given = {}) : communicator(oob, given) {}
 };
 
+/// Makes a group over the ranks of another one; without it, this would ask for a copy.
+template <class Oob>
+communicator(communicator<Oob>&) -> communicator<communicator<Oob>>;
+template <class Oob>
+communicator(communicator<Oob>&, std::optional<settings>) -> communicator<communicator<Oob>>;
+
 }  // namespace shm::inline v1

@@ -2,6 +2,8 @@
 /// @file What can go wrong: a closed list of causes, and the exception that carries one.
 
 #include <cstdint>
+#include <exception>
+#include <new>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -157,8 +159,9 @@ inline std::error_code make_error_code(errc cause) noexcept {
 /// Where an error arose, in the words of its message.
 struct error_context {
   operation where = operation::none;
-  int size = 0;         ///< ranks of the group, 0 where there is none
-  bool agreed = false;  ///< every rank of the group gets this same error
+  int size = 0;             ///< ranks of the group, 0 where there is none
+  bool agreed = false;      ///< every rank of the group gets this same error
+  std::uint64_t group = 0;  ///< where agreed: a number that tells the group from others
 };
 
 /// The library's exception. Its message is one line:
@@ -166,15 +169,26 @@ struct error_context {
 class error : public std::system_error {
  public:
   explicit error(failure const& what, error_context const& context = {})
-      : std::system_error(make_error_code(what.cause)), failure_(what), agreed_(context.agreed) {
+      : std::system_error(make_error_code(what.cause)),
+        failure_(what),
+        where_(context.where),
+        agreed_(context.agreed),
+        group_(context.group) {
     compose(context);
   }
 
   [[nodiscard]] char const* what() const noexcept override { return text_.c_str(); }
   /// The first failing rank, or -1 where the error is not tied to a rank.
   [[nodiscard]] int rank() const noexcept { return failure_.rank; }
+  /// The operation that failed.
+  [[nodiscard]] operation where() const noexcept { return where_; }
   /// Whether every rank of the group got this same error.
   [[nodiscard]] bool is_agreed() const noexcept { return agreed_; }
+  /// Whether every rank of the group with this number got this same error.
+  [[nodiscard]] bool is_agreed_in(std::uint64_t group) const noexcept {
+    return agreed_ && group_ == group;
+  }
+  /// The failure without the words around it, as ranks tell it each other.
   [[nodiscard]] failure const& details() const noexcept { return failure_; }
 
  private:
@@ -200,12 +214,33 @@ class error : public std::system_error {
     }
     text_.append("; ");
     text_.append(failure_.remedy.is_empty() ? usual_remedy : failure_.remedy.view());
+    text_.make_one_line();
   }
 
   failure failure_;
+  operation where_;
   bool agreed_;
+  std::uint64_t group_;
   fixed_text<640> text_;  // in the object, so that copies cannot throw
 };
+
+/// Returns the exception that is being handled as ranks tell it each other; `otherwise` is the
+/// cause of one that is no `shm::error`.
+inline failure failure_of_exception(errc otherwise) noexcept {
+  try {
+    throw;
+  } catch (error const& e) {
+    auto found = e.details();
+    if (!found.is_failure()) found.cause = otherwise;
+    return found;
+  } catch (std::bad_alloc const& e) {
+    return {.cause = errc::out_of_memory, .subject = std::string_view(e.what())};
+  } catch (std::exception const& e) {
+    return {.cause = otherwise, .subject = std::string_view(e.what())};
+  } catch (...) {
+    return {.cause = otherwise, .subject = "an exception that is not a std::exception"};
+  }
+}
 
 }  // namespace shm::inline v1
 

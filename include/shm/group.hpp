@@ -4,19 +4,21 @@
 #include <algorithm>
 #include <concepts>
 #include <cstddef>
-#include <exception>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <span>
-#include <string_view>
+#include <string>
 #include <type_traits>
 #include <utility>
 
+#include "shm/base/size.hpp"
 #include "shm/error.hpp"
 #include "shm/group/agreement.hpp"
 #include "shm/group/control_block.hpp"
 #include "shm/group/state.hpp"
+#include "shm/sync/arrival.hpp"
 #include "shm/sync/fence.hpp"
 
 namespace shm::inline v1 {
@@ -67,12 +69,14 @@ class group {
   ///             errc::peer_left as in `barrier`.
   template <std::invocable F>
   std::invoke_result_t<F> agree(F&& f) {
+    static_assert(!std::is_reference_v<std::invoke_result_t<F>>,
+                  "group::agree: return a value or a pointer from the function, not a reference");
     valid_state(operation::agree).require_whole(operation::agree);
     if constexpr (std::is_void_v<std::invoke_result_t<F>>) {
-      vote(run([&] { std::invoke(std::forward<F>(f)); }));
+      run_and_vote([&] { std::invoke(std::forward<F>(f)); });
     } else {
       std::optional<std::invoke_result_t<F>> result;
-      vote(run([&] { result.emplace(std::invoke(std::forward<F>(f))); }));
+      run_and_vote([&] { result.emplace(std::invoke(std::forward<F>(f))); });
       return *std::move(result);
     }
   }
@@ -83,30 +87,32 @@ class group {
   /// Requires:   n is the same on all ranks; `all` does not overlap `mine`.
   /// Collective: all ranks.
   /// Ordering:   as `barrier`.
-  /// Errors:     errc::invalid_argument, on the calling rank alone, where `all` has another length;
-  ///             else as `barrier`.
+  /// Errors:     the same on every rank: errc::invalid_argument where `all` has another length on
+  ///             any; errc::mismatch where n differs; else as `barrier`.
   /// Cost:       one fence for each 1024 bytes of a block.
   void allgather(std::span<std::byte const> mine, std::span<std::byte> all) {
     auto& state = valid_state(operation::allgather);
     auto const n = mine.size();
-    if (all.size() != n * static_cast<std::size_t>(size())) {
-      throw error({.cause = errc::invalid_argument,
-                   .rank = rank(),
-                   .subject = "the result must have size() blocks of the length of one",
-                   .remedy = {}},
-                  {.where = operation::allgather, .size = size(), .agreed = false});
-    }
+    bool const fits = checked_multiply(n, static_cast<std::size_t>(size())) == all.size();
     constexpr std::size_t chunk = detail::desk::scratch_bytes;
     std::size_t at = 0;
     do {  // also once for nothing: it orders as a barrier does
       auto const part = mine.subspan(at, std::min(n - at, chunk));
-      // The set that this fence does not end with is still being read; this one is not, since all
-      // ranks have come out of the fence before the last.
-      auto const set = sync::load_own(state.block().line(rank()).arrived) & 1U;
-      std::ranges::copy(part, state.block().desk_of(rank()).scratch[set].begin());
+      // The two sets are used in turn: all ranks have read this one before they entered the fence
+      // that they have come out of last.
+      auto const number = sync::load_own(state.block().line(rank()).arrived) + 1;
+      auto const set = number & 1U;
+      auto& own = state.block().desk_of(rank()).scratch[set];
+      own.number = number;
+      own.is_refused = fits ? 0 : 1;
+      own.length = n;
+      std::ranges::copy(part, own.bytes.begin());
       cross(operation::allgather);
       for (int r = 0; r < size(); ++r) {
-        auto const from = std::span(state.block().desk_of(r).scratch[set]).first(part.size());
+        auto const& theirs = state.block().desk_of(r).scratch[set];
+        require_alike(state.block().desk_of(0).scratch[set], theirs, number, r);
+        if (!fits) continue;
+        auto const from = std::span(theirs.bytes).first(part.size());
         std::ranges::copy(from, all.subspan(static_cast<std::size_t>(r) * n + at).begin());
       }
       at += part.size();
@@ -126,34 +132,52 @@ class group {
     return *state_;
   }
 
+  /// Compares what a rank has brought to a gathering with what rank 0 has. All ranks see the same.
+  void require_alike(detail::scratch const& root, detail::scratch const& theirs,
+                     std::uint32_t number, int rank) const {
+    failure found{.rank = rank};
+    if (theirs.number != number) {
+      found.cause = errc::mismatch;
+      found.subject = "the rank is in another collective call, and not in this one";
+      found.remedy = "make collective calls in the same order on every rank";
+    } else if (theirs.is_refused != 0) {
+      found.cause = errc::invalid_argument;
+      found.subject = "the result must have size() blocks of the length of one";
+    } else if (theirs.length != root.length) {
+      found.cause = errc::mismatch;
+      found.subject = "the length of a block in bytes is " + std::to_string(theirs.length) +
+                      " there, and " + std::to_string(root.length) + " on rank 0";
+    } else {
+      return;
+    }
+    throw error(found, state_->agreed_context(operation::allgather));
+  }
+
   void cross(operation where) {
     auto& state = valid_state(where);
     state.require_whole(where);
     sync::fence fence(state.block().lines(), state.header().fence, state.rank(),
                       state.settings().fence, state.patience());
-    if (auto const missing = fence.cross(detail::control_roll{state})) {
+    if (auto const missing = fence.cross(detail::fence_roll{{state}})) {
       throw state.absence_error(state.settle(*missing), where);
     }
   }
 
-  /// Runs `f`; returns what it throws, as ranks tell it each other.
+  /// Runs `f` and votes with what it throws. An error that all ranks of this group got from a
+  /// collective call in `f` has been voted on already: every rank throws it as it is, and a rank
+  /// that failed before that call has given its vote there.
   template <class F>
-  static failure run(F const& f) {
+  void run_and_vote(F const& f) {
+    failure mine;
     try {
       f();
-      return {};
     } catch (error const& e) {
-      return e.details();
-    } catch (std::exception const& e) {
-      return {.cause = errc::rank_failed, .subject = std::string_view(e.what()), .remedy = {}};
+      if (e.is_agreed_in(state_->number())) throw;
+      mine = failure_of_exception(errc::rank_failed);
+      mine.rank = rank();  // one that an error of another group names is none of this group's
     } catch (...) {
-      return {.cause = errc::rank_failed,
-              .subject = "an exception that is not a std::exception",
-              .remedy = {}};
+      mine = failure_of_exception(errc::rank_failed);
     }
-  }
-
-  void vote(failure const& mine) {
     detail::agreement agreement(*state_);
     if (auto failed = agreement.settle({.where = operation::agree, .cause = mine})) {
       throw std::move(*failed);

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -68,8 +69,15 @@ class ranks_failed : public error {
   explicit ranks_failed(std::vector<rank_exit> exits)
       : error(first_of(exits),
               {.where = operation::fork_ranks, .size = static_cast<int>(exits.size())}),
-        exits_(std::make_shared<std::vector<rank_exit> const>(std::move(exits))) {}
+        exits_(std::make_shared<std::vector<rank_exit> const>(std::move(exits))) {
+    text_.append("shm: forking ranks: rank " + std::to_string(rank()) + " of " +
+                 std::to_string(exits_->size()) + " ");
+    text_.append((*exits_)[static_cast<std::size_t>(rank())].in_words());
+  }
 
+  /// Says how the rank that others complain of has ended, in full.
+  [[nodiscard]] char const* what() const noexcept override { return text_.c_str(); }
+  /// How every rank ended, in rank order.
   [[nodiscard]] std::vector<rank_exit> const& exits() const noexcept { return *exits_; }
 
  private:
@@ -88,6 +96,7 @@ class ranks_failed : public error {
   }
 
   std::shared_ptr<std::vector<rank_exit> const> exits_;
+  fixed_text<1200> text_;
 };
 
 namespace detail {
@@ -107,7 +116,7 @@ class forked_array {
   explicit forked_array(std::size_t count) : bytes_(count * sizeof(T)) {
     void* const address =
         ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (address == MAP_FAILED) os::throw_last("shared memory of " + bytes_in_words(bytes_));
+    if (address == MAP_FAILED) os::throw_last("shared memory for forked ranks");
     items_ = static_cast<T*>(address);
   }
   forked_array(forked_array const&) = delete;
@@ -124,12 +133,16 @@ class forked_array {
 /// The children of one `fork_ranks`: reaped as they end, killed where the parent fails.
 class forked_children {
  public:
-  explicit forked_children(fork_area& area) : area_(area) {}
+  explicit forked_children(fork_area& area) : area_(area) {
+    running_.reserve(static_cast<std::size_t>(area.size()));
+  }
   forked_children(forked_children const&) = delete;
   forked_children& operator=(forked_children const&) = delete;
   ~forked_children() {
     for (auto const& one : running_) ::kill(one.pid, SIGKILL);
-    for (auto const& one : running_) ::waitpid(one.pid, nullptr, 0);
+    for (auto const& one : running_) {
+      os::retry([&] { return ::waitpid(one.pid, nullptr, 0); });
+    }
   }
 
   void add(int rank, pid_t pid) {
@@ -144,8 +157,8 @@ class forked_children {
     while (!running_.empty()) {
       wait_for_any();
       std::erase_if(running_, [&](child const& one) {
-        int status = 0;
-        if (::waitpid(one.pid, &status, WNOHANG) != one.pid) return false;
+        int status = 0;  // stays so where somebody else has reaped it
+        if (::waitpid(one.pid, &status, WNOHANG) == 0) return false;
         area_.mark_gone(one.rank);
         ended(one.rank, status);
         return true;
@@ -224,9 +237,14 @@ inline void require_forkable() {
                 {.where = operation::fork_ranks});
   };
   if (os::is_mpi_initialized()) refuse("forking after MPI_Init");
-#if !defined(__SANITIZE_THREAD__)  // whose runtime has a thread of its own
-  if (os::thread_count() > 1) refuse("forking while other threads run");
-#endif
+  if (!os::has_sanitizer_thread && os::thread_count() > 1) {
+    refuse("forking while other threads run");
+  }
+  struct sigaction action{};
+  ::sigaction(SIGCHLD, nullptr, &action);
+  if (action.sa_handler == SIG_IGN || (action.sa_flags & SA_NOCLDWAIT) != 0) {
+    refuse("forking while SIGCHLD is ignored, which hides how ranks end");
+  }
 }
 
 /// Forks `ranks` processes that run `body(group, rank)`, and waits for them.
@@ -241,7 +259,11 @@ void fork_and_reap(int ranks, std::optional<settings> const& given, Body const& 
   std::fflush(nullptr);
   for (int rank = 0; rank < ranks; ++rank) {
     auto const pid = ::fork();
-    if (pid < 0) os::throw_last("forking rank " + std::to_string(rank));
+    if (pid < 0) {
+      int const number = errno;
+      os::throw_refused(number, "forking rank " + std::to_string(rank),
+                        "raise the number of processes (ulimit -u), or ask for fewer ranks");
+    }
     if (pid == 0) live_as_rank(area, rank, parent, given, reports[rank], body);
     children.add(rank, pid);
   }
@@ -261,8 +283,9 @@ void fork_and_reap(int ranks, std::optional<settings> const& given, Body const& 
 ///
 /// Returns:  nothing where f returns void; else the ranks' results in rank order, which are copied
 ///           between processes and so must be trivially copyable.
-/// Effects:  flushes stdio; each rank flushes its own and ends without running atexit handlers. A
-///           rank dies with this process.
+/// Effects:  flushes stdio (and so std::cout, unless it is not synchronized with stdio); each rank
+///           flushes its own and ends without running atexit handlers. A rank dies with this
+///           process.
 /// Errors:   `ranks_failed` where a rank threw or died, with every rank's exit. errc::unsupported
 ///           after MPI_Init, or with other threads running. errc::invalid_argument for fewer than
 ///           one rank.

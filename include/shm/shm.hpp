@@ -1,6 +1,11 @@
 #pragma once
 /// @file Everything except the bootstrap through MPI, which is "shm/oob/mpi.hpp".
 
+#if __cplusplus < 202002L
+#error "shm needs C++20: compile with -std=c++20"
+#endif
+
+#include "shm/base/settings.hpp"    // IWYU pragma: export
 #include "shm/communicator.hpp"     // IWYU pragma: export
 #include "shm/error.hpp"            // IWYU pragma: export
 #include "shm/group.hpp"            // IWYU pragma: export

@@ -157,6 +157,10 @@ class window {
       shareable<T>,
       "shm::window<T>: T must be trivially copyable and not a pointer, since other "
       "processes see its bytes and have other addresses; store values, indices or offsets");
+  static_assert(alignof(T) <= 4096,
+                "shm::window<T>: blocks begin on pages, which are not aligned for this T");
+  static_assert(alignof(T) <= 4096,
+                "shm::window<T>: blocks begin on pages, which are not aligned for this T");
 
  public:
   /// Makes an empty window: no ranks, empty spans.

@@ -249,10 +249,10 @@ def namespaces(tests):
                   "exec \"$@\"' sh")
         tests.case("two machines", ["--prefix", "2", prefix, "--prefix", "3", prefix],
                    ["comm", "comm"],
-                   ["^error .*ranks 0 to 1 are on one machine; ranks 2 to 3 are on one machine;"
+                   ["^error .*one machine has ranks 0 to 1; one machine has ranks 2 to 3;"
                     " split the communicator"] * 2, ranks=4)
         tests.case("two machines, rank 0 alone", ["--prefix", "0", prefix], ["comm"],
-                   ["^error .*ranks 0 are on one machine; ranks 1 to 2 are.*; split"], ranks=3)
+                   ["^error .*one machine has ranks 0; one machine has ranks 1 to 2; split"], ranks=3)
 
 
 # System calls of creation, and errors that each can really give.

@@ -123,17 +123,28 @@ TEST_CASE("another number of ranks is a mismatch that names both") {
 }
 
 TEST_CASE("ranks on another machine cannot share memory, and the error says who is where") {
-  auto const found = found_in_first([](int, std::vector<greeting>& all) { all[2].boot = {1, 2}; });
+  auto const found = found_in_first([](int, std::vector<greeting>& all) {
+    all[0].boot = all[1].boot = {3, 4};
+    all[2].boot = {1, 2};
+  });
   CHECK(found.cause == errc::not_shareable);
   CHECK(found.rank == 2);
-  CHECK(found.subject.view() == "ranks 0 to 1 are on one machine; ranks 2 are on one machine");
+  CHECK(found.subject.view() == "one machine has ranks 0 to 1; one machine has ranks 2");
+}
+
+TEST_CASE("a rank that cannot tell its machine is taken to be on that of the others") {
+  auto const found = found_in_first([](int, std::vector<greeting>& all) {
+    all[0].boot = all[1].boot = {3, 4};
+    all[2].boot = {};
+  });
+  CHECK_FALSE(found.is_failure());
 }
 
 TEST_CASE("machines are told in runs of ranks") {
   std::vector<greeting> all(6);
   for (std::size_t const r : {2U, 3U}) all[r].boot = {7, 7};
   CHECK(detail::machines_in_words(all) ==
-        "ranks 0 to 1, 4 to 5 are on one machine; ranks 2 to 3 are on one machine");
+        "one machine has ranks 0 to 1, 4 to 5; one machine has ranks 2 to 3");
 }
 
 TEST_CASE("a failure that another rank reports is taken over with its words") {

@@ -98,10 +98,10 @@ struct complete {
   static constexpr std::string_view name = "complete";
   std::vector<std::string>* log = nullptr;
 
-  std::string_view name_in(shm::settings const& values) const {
+  std::string_view name_in(shm::settings const& values) const noexcept {
     return values.fence == shm::fence_algorithm::linear ? "complete, linear" : "complete, other";
   }
-  int attempts() const { return 3; }
+  int attempts() const noexcept { return 3; }
   std::size_t page_bytes(int attempt) const { return attempt == 0 ? 2U << 20U : 4096U; }
   void place(std::span<std::byte> mine) const {
     log->push_back("place " + std::to_string(mine.size()));

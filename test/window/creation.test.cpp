@@ -129,3 +129,39 @@ TEST_CASE("more than the machine has is refused before anything is touched") {
     shm::window<char>(node, 4096).fence();
   });
 }
+
+namespace {
+
+/// A backend that does not keep to what it was asked for.
+struct careless_policy {
+  static constexpr std::string_view name = "careless";
+  enum class fault : int { throws_number, too_small, no_size, no_descriptor };
+  fault what = fault::throws_number;
+
+  [[nodiscard]] shm::os::shared_object create(shm::segment_request const& request) const {
+    if (what == fault::throws_number) throw 42;
+    auto const bytes = what == fault::too_small ? request.bytes / 2 : request.bytes;
+    auto object = shm::os::make_anonymous("careless", bytes);
+    if (what == fault::no_size) object.bytes = 0;
+    if (what == fault::no_descriptor) object.descriptor.reset();
+    return object;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a policy that does not make what it was asked for is an error on all ranks") {
+  on_all_rank_counts([](shm::group& node, findings& found) {
+    using fault = careless_policy::fault;
+    for (auto const what :
+         {fault::throws_number, fault::too_small, fault::no_size, fault::no_descriptor}) {
+      auto const text = shm_test::message_of(
+          [&] { shm::window<int, careless_policy>(node, 100, {.what = what}); });
+      RANK_CHECK(found, text.find(what == fault::throws_number
+                                      ? "not a std::exception"
+                                      : "\"careless\" has not made") != std::string::npos);
+      RANK_CHECK(found, shm_test::is_same_everywhere(node, text));
+      shm::window<int>(node, 5).fence();
+    }
+  });
+}

@@ -19,11 +19,18 @@ class fixed_text {
     append(text);
   }
 
+  /// Adds what there is room for.
   constexpr void append(std::string_view text) noexcept {
     std::size_t const used = view().size();
     std::size_t const taken = std::min(text.size(), Capacity - 1 - used);
     std::copy_n(text.data(), taken, characters_.data() + used);
     characters_[used + taken] = '\0';
+  }
+
+  /// Turns line breaks and other control characters into blanks.
+  constexpr void make_one_line() noexcept {
+    std::ranges::replace_if(
+        characters_, [](char c) { return (c > 0 && c < ' ') || c == 0x7f; }, ' ');
   }
 
   /// The text up to its first zero, or up to the capacity: safe on memory that others can write.

@@ -2,11 +2,11 @@
 /// @file The live handles of the C interface.
 
 #include <cstddef>
-#include <deque>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 namespace shm::inline v1::c {
 
@@ -33,22 +33,39 @@ class handle_set {
 
   /// Ends a handle: calls `end(object)` on its object. Returns false where it was not live.
   template <class End>
-  bool remove(Object* handle, End const& end) {
+  bool remove(Object* handle, End const& end) noexcept {
     std::scoped_lock const guard(mutex_);
     auto const found = live_.find(handle);
     if (found == live_.end()) return false;
     end(*found->second);
-    freed_.push_back(std::move(found->second));
-    live_.erase(found);
-    constexpr std::size_t most_kept = 1024;
-    if (freed_.size() > most_kept) freed_.pop_front();
+    bury(live_.extract(found));
     return true;
   }
 
+  /// Ends all handles whose objects satisfy `is_meant`.
+  template <class Predicate, class End>
+  void remove_if(Predicate const& is_meant, End const& end) noexcept {
+    std::scoped_lock const guard(mutex_);
+    for (auto at = live_.begin(); at != live_.end();) {
+      auto const current = at++;
+      if (!is_meant(*current->second)) continue;
+      end(*current->second);
+      bury(live_.extract(current));
+    }
+  }
+
  private:
+  using map = std::unordered_map<Object*, std::unique_ptr<Object>>;
+
+  void bury(typename map::node_type node) noexcept {
+    buried_[next_] = std::move(node);
+    next_ = (next_ + 1) % buried_.size();
+  }
+
   std::mutex mutex_;
-  std::unordered_map<Object*, std::unique_ptr<Object>> live_;
-  std::deque<std::unique_ptr<Object>> freed_;
+  map live_;
+  std::vector<typename map::node_type> buried_{1024};
+  std::size_t next_ = 0;
 };
 
 }  // namespace shm::inline v1::c

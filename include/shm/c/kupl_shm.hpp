@@ -12,7 +12,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_set>
 #include <utility>
 
 #include "shm/c/handles.hpp"
@@ -25,8 +24,7 @@
 #include "shm/window/creation.hpp"
 
 struct kupl_shm_comm {
-  shm::group ranks;
-  std::unordered_set<kupl_shm_win*> windows = {};  ///< live ones; freed with the communicator
+  shm::group ranks = {};
 };
 
 struct kupl_shm_win {
@@ -41,6 +39,9 @@ namespace shm::inline v1::c {
 /// yield of the others, 6 of 1200 such programs went wrong under a load of 10 on 2 processors; with
 /// this, none.
 inline constexpr std::chrono::microseconds head_start{50};
+
+/// More ranks than any machine has processors for, and few enough to count their bytes in an int.
+inline constexpr int most_ranks = 1'000'000;
 
 inline handle_set<kupl_shm_comm>& communicators() {
   static auto* const all = new handle_set<kupl_shm_comm>;  // outlives every static destructor
@@ -65,23 +66,22 @@ inline int fail(std::string_view line) {
   return fail(std::string("shm: ") + function + ": " + argument + ": " + what);
 }
 
-/// Whether this rank is the one that prints an agreed error: the failing rank, or where that rank
-/// cannot, the lowest other one.
-inline bool is_speaker(error const& e, int rank) {
-  if (!e.is_agreed() || e.rank() < 0) return true;
-  auto const cause = e.details().cause;
-  if (cause != errc::peer_lost && cause != errc::peer_left) return e.rank() == rank;
-  return rank == (e.rank() == 0 ? 1 : 0);
+/// Whether an error says that a rank is missing: no rank that it names can print it.
+inline bool is_absence(error const& e) noexcept {
+  return e.code() == errc::peer_lost || e.code() == errc::peer_left;
 }
 
-/// Runs `f` for the C function `function`; turns what it throws into KUPL_ERROR and a line.
-template <class F>
-int guarded(char const* function, int rank, F const& f) noexcept {
+/// Runs `f` for the C function `function`; turns what it throws into KUPL_ERROR and a line. Of an
+/// error that all ranks get, the failing rank prints it; of a missing rank, whoever `is_first`
+/// says.
+template <class F, class First>
+int guarded(char const* function, int rank, F const& f, First const& is_first) noexcept {
   try {
     f();
     return KUPL_OK;
   } catch (error const& e) {
-    if (!is_speaker(e, rank)) return KUPL_ERROR;
+    bool const is_mine = !e.is_agreed() || e.rank() < 0 || e.rank() == rank;
+    if (is_absence(e) ? !is_first() : !is_mine) return KUPL_ERROR;
     std::string_view text = e.what();
     text.remove_prefix(std::string_view("shm: ").size());
     return fail("shm: " + std::string(function) + ": " + std::string(text));
@@ -109,10 +109,30 @@ inline failure null_result(void** baseptr, kupl_shm_win_h* win) {
           .remedy = "pass the address of a variable"};
 }
 
-/// Ends a window's handle; the window has been taken out of its communicator's list already.
-inline void end_window(kupl_shm_win* win) {
-  windows().remove(win, [](kupl_shm_win& object) { object.memory = {}; });
+/// Returns whether `comm` is a live communicator; else refuses it for `function`.
+inline bool require_live(char const* function, kupl_shm_comm* comm) {
+  if (comm != nullptr && communicators().is_live(comm)) return true;
+  refuse(function, "comm", comm == nullptr ? "is NULL" : "is no live communicator");
+  return false;
 }
+
+/// Refuses a rank that a window does not have; or the window, where it has none at all.
+[[gnu::cold]] inline int refuse_rank(char const* function, kupl_shm_win const& win) {
+  if (!win.memory.valid()) return refuse(function, "win", "is no live window");
+  return refuse(function, "remote_rank", "is no rank of the window");
+}
+
+/// Fences with `fence(segment)`.
+template <class Fence>
+int fence_guarded(char const* function, kupl_shm_win const& win, Fence const& fence) {
+  if (!win.memory.valid()) return refuse(function, "win", "is no live window");
+  auto& segment = *win.memory.segment();
+  return guarded(
+      function, segment.rank(), [&] { fence(segment); },
+      [&] { return segment.is_first_to_tell(); });
+}
+
+inline void end_window(kupl_shm_win& object) noexcept { object.memory = {}; }
 
 }  // namespace shm::inline v1::c
 
@@ -123,88 +143,86 @@ int kupl_shm_comm_create(int size, int rank, int pid, kupl_shm_oob_cb_h cbs, voi
   if (comm == nullptr) return shm::c::refuse(__func__, "comm", "is NULL");
   *comm = nullptr;
   if (size <= 0) return shm::c::refuse(__func__, "size", "must be 1 or more");
+  if (size > shm::c::most_ranks) return shm::c::refuse(__func__, "size", "must be 1000000 or less");
   if (rank < 0 || rank >= size) return shm::c::refuse(__func__, "rank", "must be 0 to size - 1");
   if (pid < 0) return shm::c::refuse(__func__, "pid", "must not be negative");
   if (cbs == nullptr) return shm::c::refuse(__func__, "cbs", "is NULL");
   if (cbs->oob_allgather == nullptr) return shm::c::refuse(__func__, "oob_allgather", "is NULL");
   if (cbs->oob_barrier == nullptr) return shm::c::refuse(__func__, "oob_barrier", "is NULL");
   if (group == nullptr) return shm::c::refuse(__func__, "group", "is NULL");
-  return shm::c::guarded(__func__, rank, [&] {
-    auto oob = shm::c::bootstrap(size, rank, *cbs, group);
-    shm::communicator made(oob);
-    *comm = shm::c::communicators().add(
-        std::make_unique<kupl_shm_comm>(kupl_shm_comm{.ranks = std::move(made)}));
-  });
+  // Without a communicator there is no shared word to say who has told of a missing rank.
+  auto const is_first = [] { return true; };
+  return shm::c::guarded(
+      __func__, rank,
+      [&] {
+        auto made = std::make_unique<kupl_shm_comm>();
+        auto oob = shm::c::bootstrap(size, rank, *cbs, group);
+        made->ranks = shm::communicator(oob);
+        *comm = shm::c::communicators().add(std::move(made));
+      },
+      is_first);
 }
 
 int kupl_shm_comm_destroy(kupl_shm_comm_h comm) {
   if (comm == nullptr) return shm::c::refuse(__func__, "comm", "is NULL");
-  bool const was_live = shm::c::communicators().remove(comm, [](kupl_shm_comm& object) {
-    for (auto* const win : std::exchange(object.windows, {})) shm::c::end_window(win);
+  bool const was_live = shm::c::communicators().remove(comm, [comm](kupl_shm_comm& object) {
+    shm::c::windows().remove_if([comm](kupl_shm_win const& win) { return win.comm == comm; },
+                                shm::c::end_window);
     object.ranks = {};
   });
   return was_live ? KUPL_OK : shm::c::refuse(__func__, "comm", "is no live communicator");
 }
 
 int kupl_shm_comm_rank(kupl_shm_comm_h comm, int* rank) {
-  if (comm == nullptr) return shm::c::refuse(__func__, "comm", "is NULL");
+  if (!shm::c::require_live(__func__, comm)) return KUPL_ERROR;
   if (rank == nullptr) return shm::c::refuse(__func__, "rank", "is NULL");
-  if (!shm::c::communicators().is_live(comm)) {
-    return shm::c::refuse(__func__, "comm", "is no live communicator");
-  }
   *rank = comm->ranks.rank();
   return KUPL_OK;
 }
 
 int kupl_shm_comm_size(kupl_shm_comm_h comm, int* size) {
-  if (comm == nullptr) return shm::c::refuse(__func__, "comm", "is NULL");
+  if (!shm::c::require_live(__func__, comm)) return KUPL_ERROR;
   if (size == nullptr) return shm::c::refuse(__func__, "size", "is NULL");
-  if (!shm::c::communicators().is_live(comm)) {
-    return shm::c::refuse(__func__, "comm", "is no live communicator");
-  }
   *size = comm->ranks.size();
   return KUPL_OK;
 }
 
 int kupl_shm_win_alloc(size_t size, kupl_shm_comm_h comm, void** baseptr, kupl_shm_win_h* win) {
-  // The other ranks are in this call too, so arguments are voted on wherever this rank can vote.
-  if (comm == nullptr) return shm::c::refuse(__func__, "comm", "is NULL");
-  if (!shm::c::communicators().is_live(comm)) {
-    return shm::c::refuse(__func__, "comm", "is no live communicator");
-  }
+  if (!shm::c::require_live(__func__, comm)) return KUPL_ERROR;
   if (baseptr != nullptr) *baseptr = nullptr;
   if (win != nullptr) *win = nullptr;
-  return shm::c::guarded(__func__, comm->ranks.rank(), [&] {
+  // The other ranks are in this call too, so whatever fails on this rank is voted.
+  kupl_shm_win* handle = nullptr;
+  shm::detail::segment_wish wish{
+      .block_bytes = size, .has_equal_blocks = true, .head_start = shm::c::head_start};
+  try {
     // Everything that allocates comes before the window: rank 0 leaves without a system call.
-    kupl_shm_win* handle = nullptr;
-    shm::detail::segment_wish wish{
-        .block_bytes = size, .has_equal_blocks = true, .head_start = shm::c::head_start};
-    try {
-      handle = shm::c::windows().add(std::make_unique<kupl_shm_win>(kupl_shm_win{.comm = comm}));
-      comm->windows.insert(handle);
-      wish.cause = shm::c::null_result(baseptr, win);
-    } catch (std::exception const& e) {
-      wish.cause = {.cause = shm::errc::out_of_memory, .subject = std::string_view(e.what())};
-    }
-    try {
-      shm::runtime_policy const policy;
-      handle->memory = shm::detail::untyped_window::create(
-          comm->ranks, {policy, comm->ranks.state()->settings()}, wish);
-    } catch (...) {
-      comm->windows.erase(handle);
-      shm::c::end_window(handle);
-      throw;
-    }
-    *baseptr = handle->memory.local().data();
-    *win = handle;
-  });
+    handle = shm::c::windows().add(std::make_unique<kupl_shm_win>(kupl_shm_win{.comm = comm}));
+    wish.cause = shm::c::null_result(baseptr, win);
+  } catch (...) {
+    wish.cause = shm::failure_of_exception(shm::errc::out_of_memory);
+  }
+  auto& state = *comm->ranks.state();
+  auto const result = shm::c::guarded(
+      __func__, state.rank(),
+      [&] {
+        shm::runtime_policy const policy;
+        auto made =
+            shm::detail::untyped_window::create(comm->ranks, {policy, state.settings()}, wish);
+        handle->memory = std::move(made);
+        *baseptr = handle->memory.local().data();
+        *win = handle;
+      },
+      [&] { return state.is_first_to_tell(); });
+  if (result != KUPL_OK) shm::c::windows().remove(handle, shm::c::end_window);
+  return result;
 }
 
 int kupl_shm_win_query(kupl_shm_win_h win, int remote_rank, void** baseptr) {
   if (win == nullptr) return shm::c::refuse(__func__, "win", "is NULL");
   if (baseptr == nullptr) return shm::c::refuse(__func__, "baseptr", "is NULL");
   if (remote_rank < 0 || remote_rank >= win->memory.size()) {
-    return shm::c::refuse(__func__, "remote_rank", "is no rank of the window");
+    return shm::c::refuse_rank(__func__, *win);
   }
   *baseptr = win->memory.block(remote_rank).data();
   return KUPL_OK;
@@ -212,26 +230,22 @@ int kupl_shm_win_query(kupl_shm_win_h win, int remote_rank, void** baseptr) {
 
 int kupl_shm_win_free(kupl_shm_win_h win) {
   if (win == nullptr) return shm::c::refuse(__func__, "win", "is NULL");
-  if (!shm::c::windows().is_live(win)) return shm::c::refuse(__func__, "win", "is no live window");
-  win->comm->windows.erase(win);
-  shm::c::end_window(win);
-  return KUPL_OK;
+  bool const was_live = shm::c::windows().remove(win, shm::c::end_window);
+  return was_live ? KUPL_OK : shm::c::refuse(__func__, "win", "is no live window");
 }
 
 int kupl_shm_fence(kupl_shm_win_h win) {
   if (win == nullptr) return shm::c::refuse(__func__, "win", "is NULL");
-  return shm::c::guarded(__func__, win->memory.rank(),
-                         [&] { win->memory.segment_for(shm::operation::fence).fence(); });
+  return shm::c::fence_guarded(__func__, *win, [](auto& segment) { segment.fence(); });
 }
 
 int kupl_shm_peer_fence(kupl_shm_win_h win, int remote_rank) {
   if (win == nullptr) return shm::c::refuse(__func__, "win", "is NULL");
   if (remote_rank < 0 || remote_rank >= win->memory.size()) {
-    return shm::c::refuse(__func__, "remote_rank", "is no rank of the window");
+    return shm::c::refuse_rank(__func__, *win);
   }
-  return shm::c::guarded(__func__, win->memory.rank(), [&] {
-    win->memory.segment_for(shm::operation::fence_peers).fence(std::span(&remote_rank, 1));
-  });
+  return shm::c::fence_guarded(
+      __func__, *win, [remote_rank](auto& segment) { segment.fence(std::span(&remote_rank, 1)); });
 }
 
 }  // extern "C"

@@ -4,7 +4,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <exception>
 #include <optional>
 #include <span>
 #include <string>
@@ -33,11 +32,12 @@ struct proposal {
 ///     bits  0..27  rank
 struct decision {
   enum class kind : std::uint32_t {
-    done,    ///< every rank has voted and none has failed
-    failed,  ///< `rank` is the first that has; why, its ballot says
-    ruled,   ///< rank 0 has found a failure, in its ruling
-    left,    ///< `rank` has left without a vote
-    dead,    ///< `rank` has died without a vote, or rank 0 before it could decide
+    done,       ///< every rank has voted and none has failed
+    failed,     ///< `rank` is the first that has; why, its ballot says
+    ruled,      ///< rank 0 has found a failure, in its ruling
+    left,       ///< `rank` has left without a vote
+    elsewhere,  ///< `rank` has passed over this agreement
+    dead,       ///< `rank` has died without a vote, or rank 0 before it could decide
   };
   kind is = kind::done;
   int rank = 0;
@@ -69,15 +69,16 @@ class agreement {
   /// ranks afterwards. After the decision rank 0 makes no system call, and is the first to return.
   template <class Prepare>
   std::optional<error> settle(proposal const& mine, Prepare const& prepare) {
+    auto const how = state_.patience();  // before the vote: rank 0 may change it after that
     auto& ballot = state_.block().ballot_of(state_.rank(), epoch_);
     ballot.where = mine.where;
     ballot.arguments = mine.arguments;
     ballot.cause = mine.cause;
     sync::store(ballot.epoch, epoch_);
     if (state_.rank() == 0) {
-      decide(mine, prepare);
+      decide(how, mine, prepare);
     } else {
-      sync::wait_until(state_.patience(), [&] { return is_decided(); }, [&] { return give_up(); });
+      sync::wait_until(how, [&] { return is_decided(); }, [&] { return give_up(); });
     }
     return explain(decision::decode(sync::load(word())), mine.where);
   }
@@ -114,7 +115,7 @@ class agreement {
   /// Looks at all votes. Returns whether the agreement is decided now.
   bool give_up() noexcept {
     auto const view = sync::look_at_all(
-        state_.size(), [&](int rank) { return has_voted(rank); }, control_roll{state_});
+        state_.size(), [&](int rank) { return has_voted(rank); }, agreement_roll{{state_}});
     if (view.is == sync::outlook::state::hopeless) {
       set_missing(view.missing);
     } else if (state_.rank() != 0) {
@@ -125,15 +126,20 @@ class agreement {
   }
 
   void set_missing(sync::absence const& missing) noexcept {
-    set(missing.why == sync::standing::dead ? decision::kind::dead : decision::kind::left,
-        missing.rank);
+    switch (missing.why) {
+      case sync::standing::dead:
+        return set(decision::kind::dead, missing.rank);
+      case sync::standing::elsewhere:
+        return set(decision::kind::elsewhere, missing.rank);
+      default:
+        return set(decision::kind::left, missing.rank);
+    }
   }
 
   template <class Prepare>
-  void decide(proposal const& mine, Prepare const& prepare) {
+  void decide(sync::patience how, proposal const& mine, Prepare const& prepare) {
     for (int rank = 1; rank < state_.size(); ++rank) {
-      sync::wait_until(
-          state_.patience(), [&] { return has_voted(rank); }, [&] { return give_up(); });
+      sync::wait_until(how, [&] { return has_voted(rank); }, [&] { return give_up(); });
       if (is_decided()) return;
     }
     for (int rank = 0; rank < state_.size(); ++rank) {
@@ -142,10 +148,8 @@ class agreement {
     try {
       if (auto const difference = first_difference(mine)) return rule(*difference);
       prepare();
-    } catch (error const& e) {
-      return rule(e.details());
-    } catch (std::exception const& e) {
-      return rule({.cause = errc::out_of_memory, .subject = std::string_view(e.what())});
+    } catch (...) {
+      return rule(failure_of_exception(errc::rank_failed));
     }
     set(decision::kind::done, 0);
   }
@@ -183,23 +187,27 @@ class agreement {
   }
 
   [[nodiscard]] std::optional<error> explain(decision const& how, operation where) const {
-    error_context const context{.where = where, .size = state_.size(), .agreed = true};
+    auto context = state_.agreed_context(where);
     switch (how.is) {
       case decision::kind::done:
         return std::nullopt;
       case decision::kind::failed: {
         failure found = ballot_of(how.rank).cause;
+        context.where = ballot_of(how.rank).where;  // which may be another call
         if (found.rank < 0) found.rank = how.rank;
         return error(found, context);
       }
       case decision::kind::ruled:
+        context.where = ballot_of(0).where;
         return error(state_.header().rulings[epoch_ & 1U], context);
       case decision::kind::left:
+        return state_.absence_error(state_.settle({sync::standing::left, how.rank}), where);
       case decision::kind::dead:
+        return state_.absence_error(state_.settle({sync::standing::dead, how.rank}), where);
+      case decision::kind::elsewhere:
         break;
     }
-    auto const why = how.is == decision::kind::dead ? sync::standing::dead : sync::standing::left;
-    return state_.absence_error(state_.settle({why, how.rank}), where);
+    return state_.absence_error(state_.settle({sync::standing::elsewhere, how.rank}), where);
   }
 
   group_state& state_;

@@ -66,9 +66,17 @@ struct control_header {
   std::array<failure, 2> rulings{};  ///< of even and odd epochs: what rank 0 has found wrong
 };
 
+/// What one rank brings to a gathering.
+struct alignas(line_bytes) scratch {
+  std::uint32_t number = 0;      ///< of the group's fence that makes it visible
+  std::uint32_t is_refused = 0;  ///< 1: the rank cannot take the result
+  std::uint64_t length = 0;      ///< of the whole block in bytes
+  std::array<std::byte, 1024> bytes{};
+};
+
 /// What one rank writes beside its arrival line.
 struct alignas(line_bytes) desk {
-  static constexpr std::size_t scratch_bytes = 1024;
+  static constexpr std::size_t scratch_bytes = sizeof(detail::scratch::bytes);
 
   std::array<ballot, 2> ballots{};  ///< of even and odd epochs
   alignas(line_bytes) std::uint32_t entered =
@@ -76,7 +84,7 @@ struct alignas(line_bytes) desk {
   std::uint32_t passed = 0;  ///< the last one that has succeeded for it
   std::uint32_t failed = 0;  ///< the last one that has failed for it
   os::processor_set processors{};
-  alignas(line_bytes) std::array<std::array<std::byte, scratch_bytes>, 2> scratch{};
+  std::array<detail::scratch, 2> scratch{};
 };
 
 /// One process's view of a control block:

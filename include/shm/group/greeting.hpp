@@ -5,7 +5,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <exception>
 #include <functional>
 #include <optional>
 #include <span>
@@ -62,7 +61,7 @@ struct greeting {
 };
 static_assert(sizeof(greeting) == 256 && std::is_trivially_copyable_v<greeting>);
 
-/// Says which ranks are on which machine: "ranks 0 to 1, 4 are on one machine; ranks 2 to 3 …".
+/// Says which ranks are on which machine: "one machine has ranks 0 to 1, 4; one machine has …".
 inline std::string machines_in_words(std::span<greeting const> all) {
   std::vector<os::identifier> machines;
   for (auto const& one : all) {
@@ -70,7 +69,8 @@ inline std::string machines_in_words(std::span<greeting const> all) {
   }
   std::string text;
   for (auto const& machine : machines) {
-    text += text.empty() ? "ranks " : "; ranks ";
+    if (!text.empty()) text += "; ";
+    text += "one machine has ranks ";
     bool is_first = true;
     for (std::size_t r = 0; r < all.size(); ++r) {
       if (all[r].boot != machine) continue;
@@ -82,9 +82,14 @@ inline std::string machines_in_words(std::span<greeting const> all) {
       is_first = false;
       r = last;
     }
-    text += " are on one machine";
   }
   return text;
+}
+
+/// Whether two ranks are known to be on different machines.
+inline bool are_apart(greeting const& one, greeting const& other) noexcept {
+  constexpr os::identifier unknown{};
+  return one.boot != unknown && other.boot != unknown && one.boot != other.boot;
 }
 
 /// The exchanges of greetings, and what they have brought to light so far.
@@ -105,7 +110,6 @@ class greeting_exchange {
         all_(static_cast<std::size_t>(oob.size())) {
     mine_.rank = oob.rank();
     mine_.size = oob.size();
-    mine_.boot = os::boot_identifier();
   }
 
   [[nodiscard]] greeting& mine() noexcept { return mine_; }
@@ -190,7 +194,7 @@ class greeting_exchange {
   /// Says which ranks cannot share memory with which.
   [[nodiscard]] std::string strangers_in_words() const {
     for (auto const& one : all_) {
-      if (one.boot != all_.front().boot) return machines_in_words(all_);
+      if (are_apart(one, all_.front())) return machines_in_words(all_);
     }
     std::string ranks;
     for (auto const& one : all_) {
@@ -212,8 +216,8 @@ class greeting_exchange {
       is_over_ = e.is_agreed();
       is_over_ ? rule(e.details()) : fail(e.details());
       return false;
-    } catch (std::exception const& e) {
-      fail({.cause = errc::bootstrap_failed, .subject = std::string_view(e.what()), .remedy = {}});
+    } catch (...) {
+      fail(failure_of_exception(errc::bootstrap_failed));
       return false;
     }
     all_ = std::move(incoming);
@@ -228,12 +232,13 @@ class greeting_exchange {
   }
 
   /// Whether the others still wait for this rank in exchange `stage`, as far as can be seen.
-  [[nodiscard]] bool is_awaited(std::uint32_t stage) const {
+  [[nodiscard]] bool is_awaited(std::uint32_t stage) {
     using namespace std::chrono_literals;
     bool const can_see = block_ || is_waiting_;
     if (oob_.size() == 1 || !can_see) return false;
-    auto const deadline = std::chrono::steady_clock::now() + 2s;
-    while (std::chrono::steady_clock::now() < deadline) {
+    using clock = std::chrono::steady_clock;
+    if (!deadline_) deadline_ = clock::now() + 2s;  // for all exchanges together
+    while (clock::now() < *deadline_) {
       if (has_anyone_passed_(stage)) return false;
       std::this_thread::sleep_for(1ms);
     }
@@ -259,7 +264,7 @@ class greeting_exchange {
         found.cause = errc::mismatch;
         found.subject = "the number of ranks is " + std::to_string(one.size) + " there, and " +
                         std::to_string(root.size) + " on rank 0";
-      } else if (one.boot != root.boot) {
+      } else if (are_apart(one, root)) {
         found.cause = errc::not_shareable;
       } else {
         continue;
@@ -274,6 +279,7 @@ class greeting_exchange {
   std::vector<greeting> all_;
   std::optional<control_block> block_;
   bool is_waiting_ = false;
+  std::optional<std::chrono::steady_clock::time_point> deadline_;
   bool has_missed_ = false;
   bool is_over_ = false;
   std::optional<failure> own_failure_;

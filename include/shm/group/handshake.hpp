@@ -1,18 +1,14 @@
 #pragma once
 /// @file How the ranks of a bootstrap become a group.
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <exception>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -26,6 +22,7 @@
 #include "shm/oob/out_of_band.hpp"
 #include "shm/os/attach.hpp"
 #include "shm/os/descriptor_passing.hpp"
+#include "shm/os/file_descriptor.hpp"
 #include "shm/os/mapping.hpp"
 #include "shm/os/process.hpp"
 #include "shm/os/shared_object.hpp"
@@ -64,6 +61,7 @@ class handshake {
     environment const environment = given_ ? shm::environment{*given_, {}} : read_environment();
     auto& mine = exchange_.mine();
     mine.settings = environment.values;
+    attempt([&] { mine.boot = os::boot_identifier(); });
     if (rank() == 0) attempt([&] { make_block(environment.values); });
     exchange_.run(1);
     if (!exchange_.first_failure()) join();
@@ -89,11 +87,8 @@ class handshake {
   void attempt(Step step) {
     try {
       step();
-    } catch (error const& e) {
-      exchange_.fail(e.details());
-    } catch (std::exception const& e) {
-      exchange_.fail(
-          {.cause = errc::out_of_memory, .subject = std::string_view(e.what()), .remedy = {}});
+    } catch (...) {
+      exchange_.fail(failure_of_exception(errc::system_failure));
     }
   }
 
@@ -179,7 +174,7 @@ class handshake {
       to_root_ = os::ask_for_descriptors(root.listener, root.nonce, rank());
       exchange_.await_descriptor();
     } catch (error const&) {
-      refused.cause = refused.system == EMFILE ? errc::limit_reached : errc::not_shareable;
+      if (refused.cause != errc::limit_reached) refused.cause = errc::not_shareable;
       throw error(refused);
     }
   }
@@ -206,13 +201,9 @@ class handshake {
   /// Waits, attached, until rank 0 has said what follows `seen`.
   phase hear(phase seen) {
     auto& header = state_->header();
-    sync::absence missing;
     sync::wait_until(
         sync::patience::with_shared_processor(), [&] { return sync::load(header.stage) != seen; },
-        [&] {
-          missing = {control_roll{*state_}(0), 0};
-          return missing.why != sync::standing::present;
-        });
+        [&] { return control_roll{*state_}(0) != sync::standing::present; });
     auto const next = sync::load(header.stage);
     if (next == phase::aborted) exchange_.rule(header.rulings[0]);
     if (next != seen) return next;
@@ -220,17 +211,23 @@ class handshake {
     return phase::aborted;
   }
 
-  /// Takes up the ranks that have asked for a descriptor so far. Rank 0 only.
-  void admit(std::chrono::milliseconds timeout) {
-    while (auto socket = os::accept_one(listener_.number(), timeout)) {
-      // Whoever does not know the nonce is no rank of this group.
-      auto const hello = os::is_readable(socket->number(), std::chrono::seconds(1))
+  /// Takes up one rank that has asked for a descriptor; returns false where none has until the
+  /// timeout. Whoever does not show the nonce at once is no rank of this group. Rank 0 only.
+  bool admit(std::chrono::milliseconds timeout) {
+    auto const deadline = std::chrono::steady_clock::now() + timeout;
+    do {
+      auto socket = os::accept_one(listener_.number(), timeout);
+      if (!socket) return false;
+      // A rank sends right after it has connected; a stranger is given little time.
+      auto const hello = os::is_readable(socket->number(), std::chrono::milliseconds(100))
                              ? os::receive_parcel(socket->number())
                              : std::nullopt;
-      if (!hello || hello->what.nonce != exchange_.mine().nonce) continue;
-      asking_.emplace_back(static_cast<int>(hello->what.number), std::move(*socket));
-      return;
-    }
+      if (hello && hello->what.nonce == exchange_.mine().nonce) {
+        asking_.emplace_back(static_cast<int>(hello->what.number), std::move(*socket));
+        return true;
+      }
+    } while (std::chrono::steady_clock::now() < deadline);
+    return false;
   }
 
   /// Whether another rank is known to have come out of exchange `stage`.
@@ -262,9 +259,7 @@ class handshake {
   void serve() {
     if (!is_attached() || exchange_.has_missed()) return;
     while (static_cast<int>(asking_.size()) < exchange_.count_waiting()) {
-      auto const before = asking_.size();
-      admit(std::chrono::seconds(10));
-      if (asking_.size() == before) throw error({.cause = errc::not_shareable});
+      if (!admit(std::chrono::seconds(10))) throw error({.cause = errc::not_shareable});
     }
     for (auto const& [rank, socket] : asking_) {
       try {
@@ -281,13 +276,19 @@ class handshake {
   void receive_descriptor() {
     if (!to_root_.is_open()) return;
     attempt([&] {
-      // Says that this rank has come out of the second exchange.
-      os::send_parcel(to_root_.number(), {.nonce = exchange_.from(0).nonce});
-      auto parcel = os::receive_parcel(to_root_.number());
-      if (!parcel || !parcel->descriptor.is_open()) {
-        is_cut_off_ = true;
-        throw error({.cause = errc::not_shareable});
+      try {
+        // Says that this rank has come out of the second exchange.
+        os::send_parcel(to_root_.number(), {.nonce = exchange_.from(0).nonce});
+      } catch (error const&) {
+        // The end of the connection shows below.
       }
+      std::optional<os::received_parcel> parcel;
+      if (os::is_readable(to_root_.number(), std::chrono::minutes(1))) {
+        parcel = os::receive_parcel(to_root_.number());
+      }
+      is_cut_off_ = !parcel;
+      if (!parcel) throw error({.cause = errc::not_shareable});
+      if (!parcel->descriptor.is_open()) os::throw_no_room_for_descriptor();
       attach(parcel->descriptor);
       state_->channel().to_root = std::move(to_root_);
     });

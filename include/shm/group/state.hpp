@@ -3,7 +3,6 @@
 
 #include <unistd.h>
 
-#include <cerrno>
 #include <chrono>
 #include <cstdint>
 #include <optional>
@@ -11,6 +10,7 @@
 #include <vector>
 
 #include "shm/base/settings.hpp"
+#include "shm/base/size.hpp"
 #include "shm/error.hpp"
 #include "shm/group/control_block.hpp"
 #include "shm/os/attach.hpp"
@@ -67,12 +67,26 @@ class group_state {
     return sync::load(left) != 0 ? sync::standing::left : sync::standing::dead;
   }
 
+  /// Whether `rank` has voted in an agreement that this rank has not come to: a rank that waits for
+  /// it in a fence waits for ever, since collective calls come in one order.
+  [[nodiscard]] bool has_voted_ahead(int rank) const noexcept {
+    for (auto& ballot : block_.desk_of(rank).ballots) {
+      if (reached(sync::load(ballot.epoch), epoch_ + 1)) return true;
+    }
+    return false;
+  }
+  /// Whether `rank` has entered a fence of the group that this rank has not come to.
+  [[nodiscard]] bool has_fenced_ahead(int rank) const noexcept {
+    return reached(sync::load(block_.line(rank).arrived),
+                   sync::load_own(block_.line(rank_).arrived) + 1);
+  }
+
   /// Settles what all ranks report about the memory that `verdict` belongs to. After a death the
   /// group is lost for good, with all its windows.
   sync::absence settle(sync::verdict_word& verdict, sync::absence found) noexcept {
     if (found.why == sync::standing::dead) found = header().deaths.settle(found);
     found = verdict.settle(found);
-    if (found.why == sync::standing::dead) lost_ = found;
+    if (found.why == sync::standing::dead) lost_.settle(found);
     return found;
   }
   /// Settles what all ranks report about the group itself.
@@ -83,19 +97,38 @@ class group_state {
 
   /// Throws where this rank has learnt of a death. It does not enter a collective call then; those
   /// that wait for it find the same death, since calls come in the same order on all ranks.
-  void require_alive(operation where) const {
-    if (lost_) throw absence_error(*lost_, where);
+  void require_alive(operation where) {
+    if (auto const lost = lost_.settled()) throw absence_error(*lost, where);
   }
   /// Throws where the group itself can do nothing more, since a rank is dead or has left it.
-  void require_whole(operation where) const {
+  void require_whole(operation where) {
     require_alive(where);
     if (missing_) throw absence_error(*missing_, where);
   }
 
+  /// The context of errors that all ranks get.
+  [[nodiscard]] error_context agreed_context(operation where) const noexcept {
+    return {.where = where, .size = size_, .agreed = true, .group = number()};
+  }
+  /// A number that tells the group from others.
+  [[nodiscard]] std::uint64_t number() const noexcept { return header().nonce[0]; }
+
+  /// Whether this rank is the one to tell the user of a missing rank: the first that finds it.
+  [[nodiscard]] bool is_first_to_tell() noexcept {
+    return lost_.settled() ? header().deaths.tell() : header().verdict.tell();
+  }
+
   [[nodiscard]] error absence_error(sync::absence const& missing, operation where) const {
+    if (missing.why == sync::standing::elsewhere) {
+      return error({.cause = errc::mismatch,
+                    .rank = missing.rank,
+                    .subject = "the rank is in another collective call, and not in this one",
+                    .remedy = "make collective calls in the same order on every rank"},
+                   agreed_context(where));
+    }
     return error({.cause = missing.why == sync::standing::dead ? errc::peer_lost : errc::peer_left,
                   .rank = missing.rank},
-                 {.where = where, .size = size_, .agreed = true});
+                 agreed_context(where));
   }
 
   /// Returns a new epoch: the number of the next agreement.
@@ -110,8 +143,7 @@ class group_state {
     for (auto& [rank, socket] : channel_.peers) {
       if (!socket.is_open()) continue;
       try {
-        os::send_parcel(socket.number(), {.nonce = nonce, .number = epoch_},
-                        object.descriptor.number());
+        os::send_parcel(socket.number(), {.nonce = nonce}, object.descriptor.number());
       } catch (error const& refused) {
         // A peer that is gone is found by the next agreement, with its rank; one that is not sees
         // the end of the connection.
@@ -130,14 +162,16 @@ class group_state {
       // A forked child of rank 0 may keep the connection open after rank 0 has died.
       if (!os::is_readable(socket, std::chrono::milliseconds(200))) {
         if (standing_of(0, block_.line(0).left) == sync::standing::present) continue;
-        os::throw_refused(ECONNRESET, "receiving a descriptor from rank 0");
+        os::throw_disconnected();
       }
       auto parcel = os::receive_parcel(socket);
-      if (!parcel) os::throw_refused(ECONNRESET, "receiving a descriptor from rank 0");
+      if (!parcel) os::throw_disconnected();
       // Descriptors of creations that failed before they were received are dropped here.
-      if (parcel->what.nonce == notice.nonce && parcel->descriptor.is_open()) {
-        return std::move(parcel->descriptor);
+      if (parcel->what.nonce != notice.nonce) continue;
+      if (!parcel->descriptor.is_open()) {
+        os::throw_no_room_for_descriptor();
       }
+      return std::move(parcel->descriptor);
     }
   }
 
@@ -150,7 +184,7 @@ class group_state {
   int size_;
   pid_t owner_;
   std::uint32_t epoch_ = 0;
-  std::optional<sync::absence> lost_;     ///< a death that this rank has learnt of
+  sync::verdict_word lost_;  ///< a death that this rank has learnt of, on any of its threads
   std::optional<sync::absence> missing_;  ///< why the group's own calls cannot succeed any more
 };
 
@@ -162,6 +196,24 @@ struct control_roll {
   }
   [[nodiscard]] std::optional<sync::absence> verdict() const noexcept {
     return state.header().verdict.settled();
+  }
+};
+
+/// The roll of a group, for its fences.
+struct fence_roll : control_roll {
+  sync::standing operator()(int rank) const noexcept {
+    auto const why = control_roll::operator()(rank);
+    bool const is_elsewhere = why == sync::standing::present && state.has_voted_ahead(rank);
+    return is_elsewhere ? sync::standing::elsewhere : why;
+  }
+};
+
+/// The roll of a group, for its agreements.
+struct agreement_roll : control_roll {
+  sync::standing operator()(int rank) const noexcept {
+    auto const why = control_roll::operator()(rank);
+    bool const is_elsewhere = why == sync::standing::present && state.has_fenced_ahead(rank);
+    return is_elsewhere ? sync::standing::elsewhere : why;
   }
 };
 

@@ -27,8 +27,10 @@ class callback_oob {
   /// Errors: errc::bootstrap_failed with the function's return code.
   void allgather(std::span<std::byte const> mine, std::span<std::byte> all) {
     using result = std::invoke_result_t<Allgather&, decltype(mine), decltype(all)>;
-    static_assert(std::is_void_v<result> || std::integral<result> || std::is_enum_v<result>,
-                  "callback_oob: the function must return void, or 0 where it succeeds");
+    static_assert(std::is_void_v<result> || std::is_enum_v<result> ||
+                      (std::integral<result> && !std::same_as<result, bool>),
+                  "callback_oob: the function must return void, or 0 where it succeeds; a bool "
+                  "would say the reverse");
     if constexpr (!std::is_void_v<result>) {
       if (auto const code = static_cast<long long>(std::invoke(allgather_, mine, all)); code != 0) {
         throw error({.cause = errc::bootstrap_failed,

@@ -13,6 +13,7 @@
 
 #include "shm/base/size.hpp"
 #include "shm/error.hpp"
+#include "shm/options.hpp"
 #include "shm/os/call.hpp"
 #include "shm/sync/arrival.hpp"
 #include "shm/sync/fence.hpp"
@@ -23,6 +24,7 @@ namespace shm::inline v1 {
 /// Memory that a process and its later children share: where they gather. Made before forking.
 ///
 ///     fence_words                    the words of one fence
+///     verdict_word                   the rank whose death all report
 ///     arrival_line [ranks]
 ///     gone         [ranks] line      1: the parent has reaped this rank
 ///     blocks       [2][ranks][256]   what is gathered; two sets, used in turn
@@ -38,13 +40,14 @@ class fork_area {
                    .remedy = "ask for at least one"});
     }
     auto const n = static_cast<std::size_t>(ranks);
-    bytes_ = sizeof(sync::fence_words) +
+    bytes_ = sizeof(sync::fence_words) + sizeof(sync::verdict_word) +
              n * (sizeof(sync::arrival_line) + sizeof(sync::lone_word) + 2 * block_bytes);
     void* const address =
         ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (address == MAP_FAILED) os::throw_last("shared memory of " + bytes_in_words(bytes_));
+    if (address == MAP_FAILED) os::throw_last("shared memory for forked ranks");
     words_ = ::new (address) sync::fence_words;
-    lines_ = {::new (words_ + 1) sync::arrival_line[n], n};
+    verdict_ = ::new (words_ + 1) sync::verdict_word;
+    lines_ = {::new (verdict_ + 1) sync::arrival_line[n], n};
     gone_ = {::new (lines_.data() + n) sync::lone_word[n], n};
     blocks_ = reinterpret_cast<std::byte*>(gone_.data() + n);
   }
@@ -54,6 +57,7 @@ class fork_area {
 
   [[nodiscard]] int size() const noexcept { return ranks_; }
   [[nodiscard]] sync::fence_words& words() noexcept { return *words_; }
+  [[nodiscard]] sync::verdict_word& verdict() noexcept { return *verdict_; }
   [[nodiscard]] std::span<sync::arrival_line> lines() noexcept { return lines_; }
   [[nodiscard]] std::span<std::byte> block(std::uint32_t set, int rank) noexcept {
     auto const index = (set & 1U) * lines_.size() + static_cast<std::size_t>(rank);
@@ -72,6 +76,7 @@ class fork_area {
   int ranks_;
   std::size_t bytes_ = 0;
   sync::fence_words* words_ = nullptr;
+  sync::verdict_word* verdict_ = nullptr;
   std::span<sync::arrival_line> lines_;
   std::span<sync::lone_word> gone_;
   std::byte* blocks_ = nullptr;
@@ -98,8 +103,10 @@ class fork_oob {
       // The two sets are used in turn: the next fence says that all have read this one.
       auto const set = sync::load_own(area_->lines()[static_cast<std::size_t>(rank_)].arrived);
       std::ranges::copy(part, area_->block(set, rank_).begin());
-      missing_ = fence_.cross(roll{*area_});
-      if (missing_) fail();
+      if (auto const missing = fence_.cross(roll{*area_})) {
+        missing_ = area_->verdict().settle(*missing);
+        fail();
+      }
       for (int rank = 0; rank < size(); ++rank) {
         auto const from = area_->block(set, rank).first(part.size());
         std::ranges::copy(from, all.subspan(static_cast<std::size_t>(rank) * n + at).begin());

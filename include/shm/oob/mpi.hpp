@@ -4,11 +4,13 @@
 #include <mpi.h>
 
 #include <cstddef>
+#include <limits>
 #include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 
+#include "shm/base/size.hpp"
 #include "shm/error.hpp"
 
 namespace shm::inline v1 {
@@ -56,6 +58,11 @@ class mpi_oob {
   [[nodiscard]] int size() const noexcept { return size_; }
 
   void allgather(std::span<std::byte const> mine, std::span<std::byte> all) {
+    if (mine.size() > std::size_t{std::numeric_limits<int>::max()}) {
+      throw error({.cause = errc::size_overflow,
+                   .subject = "gathering " + bytes_in_words(mine.size()) + " from each rank",
+                   .remedy = {}});
+    }
     auto const n = static_cast<int>(mine.size());
     check(MPI_Allgather(mine.data(), n, MPI_BYTE, all.data(), n, MPI_BYTE, comm_), "MPI_Allgather");
   }

@@ -27,9 +27,9 @@ concept out_of_band =
 /// Refers to a bootstrap of any type. Does not own it.
 class out_of_band_ref {
  public:
+  /// Errors: errc::invalid_argument where its numbers cannot be.
   template <out_of_band Oob>
     requires(!std::same_as<Oob, out_of_band_ref>)
-  /// Errors: errc::invalid_argument where its numbers cannot be.
   explicit out_of_band_ref(Oob& oob)
       : rank_(oob.rank()), size_(oob.size()), oob_(&oob), allgather_(&forward<Oob>) {
     if (size_ >= 1 && rank_ >= 0 && rank_ < size_) return;

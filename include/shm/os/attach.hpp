@@ -47,8 +47,13 @@ inline bool is_object(int descriptor, object_address const& address) noexcept {
 ///
 /// Source: proc(5), /proc/pid/fd.
 inline file_descriptor open_in_proc(std::string const& path) {
-  file_descriptor result{retry([&] { return ::open(path.c_str(), O_RDWR | O_CLOEXEC); })};
-  if (!result.is_open()) throw_last("opening " + path);
+  // Until it has been compared it may be anything, also a terminal or a pipe.
+  constexpr int flags = O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
+  file_descriptor result{retry([&] { return ::open(path.c_str(), flags); })};
+  if (!result.is_open()) {
+    int const number = errno;
+    throw_refused(number, "opening " + path);
+  }
   return result;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 /// @file Descriptors sent from process to process over a Unix socket.
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -24,7 +25,7 @@ namespace shm::inline v1::os {
 /// What travels beside a descriptor, or alone as a greeting.
 struct parcel {
   identifier nonce{};        ///< a secret of the group, or of the window
-  std::uint32_t number = 0;  ///< the creation that the descriptor belongs to, or the sender's rank
+  std::uint32_t number = 0;  ///< from a rank that asks: its rank
   std::uint32_t reserved = 0;
 };
 
@@ -46,8 +47,8 @@ inline socklen_t abstract_address(identifier const& name, sockaddr_un& address) 
   return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + at);
 }
 
-inline file_descriptor open_socket() {
-  file_descriptor result{::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)};
+inline file_descriptor open_socket(int flags = 0) {
+  file_descriptor result{::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | flags, 0)};
   if (!result.is_open()) throw_last("opening a Unix socket");
   return result;
 }
@@ -98,7 +99,18 @@ struct received_parcel {
   file_descriptor descriptor;
 };
 
-/// Receives the next parcel; nothing where the other end is closed or sent something else.
+/// Throws the error of a parcel that has lost its descriptor on the way.
+[[noreturn]] inline void throw_no_room_for_descriptor() {
+  throw_refused(EMFILE, "receiving a descriptor");
+}
+
+/// Throws the error of a connection that has ended before the parcel that was waited for.
+[[noreturn]] inline void throw_disconnected() {
+  throw_refused(ECONNRESET, "receiving a descriptor from rank 0");
+}
+
+/// Receives the next parcel; nothing where the other end is closed or sent something else. The
+/// descriptor is missing where this process has no room for it, or where there was not just one.
 inline std::optional<received_parcel> receive_parcel(int socket) {
   received_parcel result;
   iovec part{&result.what, sizeof result.what};
@@ -117,9 +129,7 @@ inline std::optional<received_parcel> receive_parcel(int socket) {
   }
   bool const is_whole = (message.msg_flags & MSG_TRUNC) == 0;
   if (got != static_cast<ssize_t>(sizeof result.what) || !is_whole) return std::nullopt;
-  if ((message.msg_flags & MSG_CTRUNC) != 0) {
-    throw_refused(EMFILE, "receiving a descriptor");
-  }
+  if ((message.msg_flags & MSG_CTRUNC) != 0) result.descriptor.reset();
   return result;
 }
 
@@ -139,14 +149,17 @@ inline bool is_readable(int socket, std::chrono::milliseconds timeout) noexcept 
 /// not wait: the request lies in the kernel until it is accepted.
 inline file_descriptor ask_for_descriptors(identifier const& name, identifier const& nonce,
                                            int rank) {
-  auto result = detail::open_socket();
+  auto result = detail::open_socket(SOCK_NONBLOCK);
   sockaddr_un address;
   auto const length = detail::abstract_address(name, address);
   if (retry([&] {
         return ::connect(result.number(), reinterpret_cast<sockaddr const*>(&address), length);
       }) != 0) {
-    throw_last("connecting to rank 0");
+    int const number = errno;
+    throw_refused(number, "connecting to rank 0",
+                  number == EAGAIN ? "raise the length of queues (sysctl net.core.somaxconn)" : "");
   }
+  ::fcntl(result.number(), F_SETFL, 0);  // from here on it may wait
   send_parcel(result.number(), {.nonce = nonce, .number = static_cast<std::uint32_t>(rank)});
   return result;
 }

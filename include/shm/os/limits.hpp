@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 #include <sys/statfs.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstdint>
 #include <limits>
@@ -16,6 +17,7 @@
 
 namespace shm::inline v1::os {
 
+/// Stands for a quantity without a bound.
 inline constexpr std::uint64_t unlimited = std::numeric_limits<std::uint64_t>::max();
 
 /// Returns how many bytes are free on the file system of an open object; `unlimited` where it sets
@@ -43,7 +45,7 @@ inline std::uint64_t available_memory() {
   constexpr std::string_view label = "MemAvailable:";
   auto const at = text.find(label);
   if (at == std::string::npos) return unlimited;
-  auto const digits = text.find_first_not_of(' ', at + label.size());
+  auto const digits = std::min(text.find_first_not_of(' ', at + label.size()), text.size());
   std::uint64_t kilobytes = 0;
   std::from_chars(text.data() + digits, text.data() + text.size(), kilobytes);
   return kilobytes * 1024;
@@ -53,12 +55,12 @@ inline std::uint64_t available_memory() {
 /// what follows could otherwise be killed instead of being refused.
 ///
 /// Errors: errc::no_space for its file system, errc::out_of_memory for the machine.
-inline void require_room(int descriptor, std::uint64_t bytes) {
-  auto const check = [bytes](std::uint64_t room, errc cause, std::string_view what) {
+inline void require_room(int descriptor, std::uint64_t bytes, std::string_view whose = {}) {
+  auto const check = [bytes, whose](std::uint64_t room, errc cause, std::string_view what) {
     if (bytes <= room) return;
     throw error({.cause = cause,
-                 .subject = bytes_in_words(bytes) + " are needed, and " + std::string(what) +
-                            " has " + bytes_in_words(room) + " left"});
+                 .subject = bytes_in_words(bytes) + " are needed" + std::string(whose) + ", and " +
+                            std::string(what) + " has " + bytes_in_words(room) + " left"});
   };
   check(free_bytes(descriptor), errc::no_space, "the file system of the backend");
   check(available_memory(), errc::out_of_memory, "this machine");

@@ -22,7 +22,8 @@ namespace shm::inline v1::os {
 /// while it is a zombie), keeps it while the process is stopped, and sees it from every PID
 /// namespace. A forked child shares the description, and would keep the lock beyond its parent's
 /// death: the child's copy of the descriptor is closed as it is forked. Nothing may be mapped
-/// through the description, since the child's mapping would keep it too.
+/// through the description, since the child's mapping would keep it too. A child
+/// that is made without fork(3), by a raw system call, keeps the lock until it ends or executes.
 ///
 /// Source: fcntl(2), "Open file description locks".
 class life_lock {
@@ -79,8 +80,10 @@ class life_lock {
 
    private:
     registry() {
-      ::pthread_atfork([] { instance().mutex_.lock(); }, [] { instance().mutex_.unlock(); },
-                       [] { instance().close_in_child(); });
+      int const number =
+          ::pthread_atfork([] { instance().mutex_.lock(); }, [] { instance().mutex_.unlock(); },
+                           [] { instance().close_in_child(); });
+      if (number != 0) throw_refused(number, "registering what forked children close");
     }
     void close_in_child() noexcept {
       for (auto* const lock : locks_) lock->file_.reset();

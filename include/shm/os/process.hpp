@@ -4,10 +4,10 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/random.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
@@ -21,6 +21,11 @@ namespace shm::inline v1::os {
 
 /// 128 bits that tell one object, or one machine, from every other.
 using identifier = std::array<std::uint64_t, 2>;
+
+/// Returns what can be done where a file of /proc is not there.
+constexpr std::string_view remedy_without_proc(int number) noexcept {
+  return number == ENOENT ? "mount /proc, for every rank" : "";
+}
 
 /// Returns a new random identifier.
 inline identifier random_identifier() {
@@ -43,12 +48,16 @@ inline std::string read_kernel_file(char const* path) {
   return text;
 }
 
-/// Returns the identifier of this boot of this machine; zero where the kernel does not tell.
+/// Returns the identifier of this boot of this machine; zero where it has another form.
 ///
+/// Errors: those of open(2) where /proc is not there.
 /// Source: random(4), /proc/sys/kernel/random/boot_id: a UUID in hexadecimal.
 inline identifier boot_identifier() {
+  constexpr char const* path = "/proc/sys/kernel/random/boot_id";
+  std::string const text_of_kernel = read_kernel_file(path);
+  if (text_of_kernel.empty()) throw_last(path, remedy_without_proc(errno));
   std::string hexadecimal;
-  for (char const c : read_kernel_file("/proc/sys/kernel/random/boot_id")) {
+  for (char const c : text_of_kernel) {
     if (c != '-' && c != '\n') hexadecimal.push_back(c);
   }
   identifier id{};
@@ -58,6 +67,15 @@ inline identifier boot_identifier() {
   std::from_chars(text + 16, text + 32, id[1], 16);
   return id;
 }
+
+/// Whether the program runs with ThreadSanitizer, whose runtime has a thread of its own.
+#if defined(__has_feature)
+inline constexpr bool has_sanitizer_thread = __has_feature(thread_sanitizer);
+#elif defined(__SANITIZE_THREAD__)
+inline constexpr bool has_sanitizer_thread = true;
+#else
+inline constexpr bool has_sanitizer_thread = false;
+#endif
 
 /// Returns the number of threads of this process; 0 where /proc cannot be read.
 ///

@@ -6,14 +6,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <string>
 #include <string_view>
-#include <utility>
 
 #include "shm/base/size.hpp"
 #include "shm/os/call.hpp"
@@ -71,12 +69,21 @@ inline file_descriptor open_removed(std::string const& directory) {
   file_descriptor file{retry([&] {
     return ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
   })};
-  if (!file.is_open()) throw_last("creating a file in " + directory);
+  if (!file.is_open()) {
+    int const number = errno;
+    throw_refused(number, "creating a file in " + directory);
+  }
   ::unlink(path.c_str());
   return file;
 }
 
 }  // namespace detail
+
+/// Returns the size in bytes of an open object; 0 where there is none.
+inline std::size_t size_of(int descriptor) noexcept {
+  struct stat status{};
+  return ::fstat(descriptor, &status) == 0 ? static_cast<std::size_t>(status.st_size) : 0;
+}
 
 /// Makes an object of anonymous memory, sealed against resizing. `label` is seen in /proc only.
 ///

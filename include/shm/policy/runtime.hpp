@@ -4,7 +4,6 @@
 #include <string_view>
 
 #include "shm/base/settings.hpp"
-#include "shm/options.hpp"
 #include "shm/os/shared_object.hpp"
 #include "shm/policy/posix.hpp"
 #include "shm/policy/segment_policy.hpp"
@@ -16,21 +15,17 @@ struct runtime_policy {
   static constexpr std::string_view name = "runtime";
 
   [[nodiscard]] std::string_view name_in(shm::settings const& values) const noexcept {
-    switch (values.backend) {
-      case backend::posix:
-        break;
-    }
-    return posix_policy::name;
+    return chosen(values).name;
   }
 
   /// Errors: those of the backend.
   [[nodiscard]] os::shared_object create(segment_request const& request) const {
-    switch (request.settings.backend) {
-      case backend::posix:
-        break;
-    }
-    return posix_policy{}.create(request);
+    return chosen(request.settings).create(request);
   }
+
+ private:
+  /// The policy that `values` name; one so far.
+  static posix_policy chosen(shm::settings const&) noexcept { return {}; }
 };
 
 }  // namespace shm::inline v1

@@ -48,8 +48,15 @@ class segment_policy_ref {
   template <segment_policy Policy>
   segment_policy_ref(Policy const& policy, shm::settings const& values)
       : policy_(&policy), name_(Policy::name), signature_(signature_of(policy)) {
-    if constexpr (requires { policy.name_in(values); }) name_ = policy.name_in(values);
-    if constexpr (requires { policy.attempts(); }) attempts_ = policy.attempts();
+    if constexpr (requires { policy.name_in(values); }) {
+      static_assert(noexcept(policy.name_in(values)),
+                    "a segment policy's name_in must be noexcept");
+      name_ = policy.name_in(values);
+    }
+    if constexpr (requires { policy.attempts(); }) {
+      static_assert(noexcept(policy.attempts()), "a segment policy's attempts() must be noexcept");
+      attempts_ = policy.attempts();
+    }
     if constexpr (requires { policy.page_bytes(0); }) {
       page_bytes_ = [](void const* p, int attempt) -> std::size_t {
         return static_cast<Policy const*>(p)->page_bytes(attempt);
@@ -92,6 +99,8 @@ class segment_policy_ref {
       hash = mix(hash, static_cast<unsigned char>(c));
     }
     if constexpr (requires { policy.signature(); }) {
+      static_assert(noexcept(policy.signature()),
+                    "a segment policy's signature() must be noexcept");
       return hash ^ policy.signature();
     } else if constexpr (!std::is_empty_v<Policy>) {
       static_assert(std::has_unique_object_representations_v<Policy>,

@@ -16,6 +16,8 @@ namespace shm::inline v1::sync {
 /// Loads a word that other ranks write; what they wrote before their store is visible afterwards.
 template <class Word>
 Word load(Word& word) noexcept {
+  // A lock would be one of this process alone.
+  static_assert(std::atomic_ref<Word>::is_always_lock_free);
   return std::atomic_ref(word).load(std::memory_order_acquire);
 }
 
@@ -48,8 +50,9 @@ static_assert(sizeof(arrival_line) == line_bytes);
 /// Whether a rank can still be waited for.
 enum class standing : std::uint32_t {
   present,
-  left,  ///< it has destroyed its end, and will not come again
-  dead,  ///< its process has ended without a word
+  left,       ///< it has destroyed its end, and will not come again
+  dead,       ///< its process has ended without a word
+  elsewhere,  ///< it is in a later collective call, having passed over this one
 };
 
 /// Why a wait cannot succeed: the lowest rank that will not come.
@@ -92,12 +95,13 @@ outlook look_at_all(int size, Arrived const& has_arrived, Roll const& roll) {
   return view;
 }
 
-/// One 64-bit word that settles which absence is reported: the first one that a rank finds.
+/// One word that settles which absence is reported: the first one that a rank finds.
 ///
-///     bits 32..63  standing: 0 nothing settled, 1 left, 2 dead
+///     bits 32..63  standing: 0 nothing settled, 1 left, 2 dead, 3 elsewhere
 ///     bits  0..31  rank
 struct alignas(line_bytes) verdict_word {
   std::uint64_t word = 0;
+  std::uint32_t told = 0;  ///< 1: a rank has said so to the user
 
   /// Settles on `found` unless something is settled already. Returns what is settled.
   absence settle(absence found) noexcept {
@@ -110,6 +114,12 @@ struct alignas(line_bytes) verdict_word {
       return found;
     }
     return decode(expected);
+  }
+
+  /// Returns true for the first rank that asks, which is the one to tell the user.
+  bool tell() noexcept {
+    // relaxed: the word guards nothing but itself
+    return std::atomic_ref(told).exchange(1, std::memory_order_relaxed) == 0;
   }
 
   /// Returns what is settled, if anything.

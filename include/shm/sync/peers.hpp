@@ -1,7 +1,6 @@
 #pragma once
 /// @file A fence of a rank with some of its peers, over plain memory that they share.
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -25,7 +24,7 @@ class peer_table {
   peer_table(std::byte* table, int rank, int ranks, patience how) noexcept
       : table_(table), rank_(rank), ranks_(ranks), patience_(how) {}
 
-  /// The bytes that this rank and `peer` use to meet.
+  /// The word in which `from` counts its meetings with `to`.
   [[nodiscard]] std::uint32_t& word(int from, int to) const noexcept {
     auto* const row = table_ + static_cast<std::size_t>(from) * row_bytes(ranks_);
     return reinterpret_cast<std::uint32_t*>(row)[to];
@@ -37,6 +36,7 @@ class peer_table {
   /// Requires: every rank of `peers` names this rank in its own call, and they call in one order.
   /// Returns:  nothing when all have met, or who will never come.
   /// Ordering: what a peer wrote before its call is visible to this rank after it, and the reverse.
+  /// Cost:     a store and a wait for each peer; comparisons grow with the square of their number.
   template <roll_call Roll>
   std::optional<absence> meet(std::span<int const> peers, Roll const& roll) noexcept {
     for (std::size_t i = 0; i < peers.size(); ++i) {

@@ -5,18 +5,20 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <exception>
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "shm/base/size.hpp"
 #include "shm/error.hpp"
 #include "shm/group/agreement.hpp"
 #include "shm/group/state.hpp"
@@ -81,6 +83,7 @@ class segment_creation {
 
   /// Whether another kind of memory could succeed.
   static bool is_worth_another(error const& failed) noexcept {
+    if (failed.where() != operation::create_window) return false;
     switch (failed.details().cause) {
       case errc::out_of_memory:
       case errc::no_space:
@@ -130,6 +133,12 @@ class segment_creation {
   /// Rank 0: makes the object for the sizes that all ranks have voted with, and writes its header.
   void make_object(std::uint32_t epoch) {
     auto const page_bytes = policy_.page_bytes(attempt_);
+    if (!std::has_single_bit(page_bytes) || page_bytes < os::base_page_bytes()) {
+      throw error({.cause = errc::invalid_argument,
+                   .subject = "pages of " + bytes_in_words(page_bytes),
+                   .remedy = "let the policy's page_bytes return a power of two, at least the "
+                             "size of the machine's base pages"});
+    }
     std::vector<std::uint64_t> sizes;
     for (int r = 0; r < state_.size(); ++r) {
       sizes.push_back(state_.block().ballot_of(r, epoch).arguments[4]);
@@ -141,8 +150,12 @@ class segment_creation {
                               .page_bytes = page_bytes,
                               .attempt = attempt_,
                               .settings = state_.settings()});
+    require_as_asked(layout.total, page_bytes);
     if (wish_.options.prefault != prefault::none && layout.total >= unchecked_bytes) {
-      os::require_room(object_.descriptor.number(), layout.total);
+      auto const most = std::ranges::max_element(sizes);
+      os::require_room(object_.descriptor.number(), layout.total,
+                       " by all ranks together (" + bytes_in_words(*most) + " by rank " +
+                           std::to_string(most - sizes.begin()) + ")");
     }
     result_->map(os::mapping(object_.descriptor.number(), layout.total), page_bytes);
     populate_first(layout, entries.front());
@@ -153,13 +166,30 @@ class segment_creation {
     state_.publish(object_, nonce);
   }
 
+  /// Errors: errc::invalid_argument where the policy has made something else than it was asked for.
+  void require_as_asked(std::size_t bytes, std::size_t page_bytes) const {
+    if (object_.bytes == bytes && object_.page_bytes == page_bytes &&
+        os::size_of(object_.descriptor.number()) >= bytes) {
+      return;
+    }
+    throw error({.cause = errc::invalid_argument,
+                 .subject = "the policy \"" + std::string(policy_.name()) +
+                            "\" has not made the object that it was asked for",
+                 .remedy = "let create return an object of request.bytes, in pages of "
+                           "request.page_bytes, and say so in it"});
+  }
+
   /// Populates what no rank owns, and with it rank 0's own block where that is small: one system
   /// call instead of two.
   void populate_first(segment_layout const& layout, block_entry const& own) {
     auto const whole = result_->mapping().bytes();
     constexpr auto eager = segment_layout::eager_bytes;
-    auto part = whole.first(std::max(layout.peers_at, std::min(layout.data_at, eager)));
-    has_own_block_ = wish_.options.prefault != prefault::none && own.offset + own.bytes <= eager;
+    bool const is_preset = state_.settings().first_number != 0;  // which writes to all of it
+    auto part = whole.first(is_preset ? layout.data_at
+                                      : std::max(layout.peers_at, std::min(layout.data_at, eager)));
+    constexpr std::size_t small = 64 * 1024;
+    has_own_block_ =
+        wish_.options.prefault != prefault::none && layout.data_at <= eager && own.bytes <= small;
     if (has_own_block_) {
       policy_.place(whole.subspan(own.offset, own.bytes));
       part = whole.first(own.offset + own.bytes);
@@ -203,10 +233,8 @@ class segment_creation {
     try {
       join();
       return {};
-    } catch (error const& e) {
-      return e.details();
-    } catch (std::exception const& e) {
-      return {.cause = errc::out_of_memory, .subject = std::string_view(e.what()), .remedy = {}};
+    } catch (...) {
+      return failure_of_exception(errc::rank_failed);
     }
   }
 

@@ -88,6 +88,13 @@ class segment {
     }
   }
 
+  /// Whether this rank is the one to tell the user of a missing rank: the first that finds it.
+  [[nodiscard]] bool is_first_to_tell() const noexcept {
+    auto const settled = header().verdict.settled();
+    bool const is_death = settled && settled->why == sync::standing::dead;
+    return is_death ? state_->header().deaths.tell() : header().verdict.tell();
+  }
+
   /// Errors: errc::invalid_argument where there is no such rank; on the calling rank alone.
   void require_rank(int rank, operation where) const {
     if (rank >= 0 && rank < size()) return;

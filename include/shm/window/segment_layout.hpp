@@ -53,7 +53,7 @@ struct segment_header {
 struct segment_layout {
   /// Of the peer table, what lies in so many first bytes of the segment is populated at creation;
   /// the rest when two ranks first meet.
-  static constexpr std::size_t eager_bytes = 64 * 1024;
+  static constexpr std::size_t eager_bytes = 1024 * 1024;
 
   std::size_t lines_at = 0;
   std::size_t blocks_at = 0;

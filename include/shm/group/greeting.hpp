@@ -161,10 +161,6 @@ class greeting_exchange {
   [[nodiscard]] bool has_missed() const noexcept { return has_missed_; }
   [[nodiscard]] std::optional<failure> const& own_failure() const noexcept { return own_failure_; }
 
-  [[nodiscard]] int count_waiting() const noexcept {
-    return static_cast<int>(std::ranges::count(all_, greeting::state::waiting, &greeting::state));
-  }
-
   /// Exchanges greetings. Never throws: a failure of the bootstrap becomes this rank's own.
   void run(std::uint32_t stage) {
     if (is_over_) return;

@@ -255,10 +255,20 @@ class handshake {
     });
   }
 
+  /// Whether every rank that says it waits for a descriptor is among those taken up.
+  [[nodiscard]] bool has_all_asked() const {
+    for (int r = 0; r < size(); ++r) {
+      if (exchange_.from(r).state != greeting::state::waiting) continue;
+      auto const is_it = [r](auto const& peer) { return peer.first == r; };
+      if (std::ranges::none_of(asking_, is_it)) return false;
+    }
+    return true;
+  }
+
   /// Sends a descriptor to each rank that asks for one. Rank 0 only.
   void serve() {
     if (!is_attached() || exchange_.has_missed()) return;
-    while (static_cast<int>(asking_.size()) < exchange_.count_waiting()) {
+    while (!has_all_asked()) {
       if (!admit(std::chrono::seconds(10))) throw error({.cause = errc::not_shareable});
     }
     for (auto const& [rank, socket] : asking_) {

@@ -84,10 +84,11 @@ static inline kupl_shm_comm_h join(struct meeting* where, int rank, int size, in
 typedef void scenario(struct meeting* meetings, int rank, int ranks, int volatile* words);
 
 /**
- * Runs a scenario in `ranks` processes; checks that all end well, but for `dying`, which is killed,
- * and that together they print between `least` and `most` lines on standard error.
+ * Runs a scenario in `ranks` processes; checks that all end well, but for those whose bits are set
+ * in `dying`, which are killed, and that together they print between `least` and `most` lines on
+ * standard error.
  */
-static inline void run_ranks(char const* name, scenario* run, int ranks, int dying, int least,
+static inline void run_ranks(char const* name, scenario* run, int ranks, unsigned dying, int least,
                              int most) {
   struct meeting* const meetings = shared_memory(most_ranks * sizeof *meetings);
   int* const words = shared_memory(most_ranks * sizeof *words);
@@ -110,7 +111,7 @@ static inline void run_ranks(char const* name, scenario* run, int ranks, int dyi
   for (int rank = 0; rank < ranks; rank++) {
     int status = -1;
     CHECK(waitpid(children[rank], &status, 0) == children[rank]);
-    if (rank == dying) {
+    if ((dying >> rank & 1U) != 0) {
       CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
     } else if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
       printf("rank %d ended with status 0x%x%s\n", rank, (unsigned)status,

@@ -233,6 +233,46 @@ static void fencing_with_the_dead_fails(struct meeting* meetings, int rank, int 
   OK(kupl_shm_comm_destroy(comm));
 }
 
+static void fencing_with_two_dead_fails_and_is_told_by_one(struct meeting* meetings, int rank,
+                                                           int ranks, int volatile* words) {
+  kupl_shm_comm_h const comm = join(meetings, rank, ranks, 0);
+  kupl_shm_win_h win;
+  void* base;
+  (void)words;
+  OK(kupl_shm_win_alloc(1, comm, &base, &win));
+  OK(kupl_shm_fence(win));
+  if (rank < 2) raise(SIGKILL);
+  FAILS(kupl_shm_fence(win));
+  FAILS(kupl_shm_fence(win));
+  FAILS(kupl_shm_win_alloc(1, comm, &base, &win));
+  OK(kupl_shm_comm_destroy(comm));
+}
+
+static void a_pair_fence_with_the_dead_is_told_by_its_partner(struct meeting* meetings, int rank,
+                                                              int ranks, int volatile* words) {
+  kupl_shm_comm_h const comm = join(meetings, rank, ranks, 0);
+  kupl_shm_win_h win;
+  void* base;
+  (void)words;
+  OK(kupl_shm_win_alloc(1, comm, &base, &win));
+  if (rank == ranks - 1) raise(SIGKILL);
+  if (rank == ranks - 2) FAILS(kupl_shm_peer_fence(win, ranks - 1));
+  OK(kupl_shm_comm_destroy(comm));
+}
+
+static void a_pair_fence_with_one_that_has_left_is_told_by_its_partner(struct meeting* meetings,
+                                                                       int rank, int ranks,
+                                                                       int volatile* words) {
+  kupl_shm_comm_h const comm = join(meetings, rank, ranks, 0);
+  kupl_shm_win_h win;
+  void* base;
+  (void)words;
+  OK(kupl_shm_win_alloc(1, comm, &base, &win));
+  if (rank == ranks - 1) OK(kupl_shm_win_free(win));
+  if (rank == ranks - 2) FAILS(kupl_shm_peer_fence(win, ranks - 1));
+  OK(kupl_shm_comm_destroy(comm));
+}
+
 int main(int argc, char** argv) {
   int const n = argc == 2 ? atoi(argv[1]) : 0;
   if (n < 1 || n > most_ranks) {
@@ -241,20 +281,23 @@ int main(int argc, char** argv) {
   }
   capture_stderr();
 #define RUN(name, dying, least, most) run_ranks(#name, name, n, dying, least, most)
-  RUN(windows_of_many_sizes, -1, 0, 0);
-  RUN(small_windows_are_fences_of_nested_communicators, -1, 0, 0);
-  RUN(destroying_frees_what_leaked, -1, 0, 0);
-  RUN(a_null_baseptr_on_one_rank_fails_on_all, -1, 1, 1);
-  RUN(a_null_win_on_rank_0_fails_on_all, -1, 1, 1);
-  RUN(a_size_that_cannot_be_fails_on_all, -1, 1, 1);
-  RUN(a_failing_first_callback_fails_on_all, -1, 1, n);
-  RUN(a_failing_second_callback_fails_on_all, -1, 1, n);
-  RUN(a_failing_callback_of_rank_0_fails_on_all, -1, 1, n);
+  RUN(windows_of_many_sizes, 0, 0, 0);
+  RUN(small_windows_are_fences_of_nested_communicators, 0, 0, 0);
+  RUN(destroying_frees_what_leaked, 0, 0, 0);
+  RUN(a_null_baseptr_on_one_rank_fails_on_all, 0, 1, 1);
+  RUN(a_null_win_on_rank_0_fails_on_all, 0, 1, 1);
+  RUN(a_size_that_cannot_be_fails_on_all, 0, 1, 1);
+  RUN(a_failing_first_callback_fails_on_all, 0, 1, n);
+  RUN(a_failing_second_callback_fails_on_all, 0, 1, n);
+  RUN(a_failing_callback_of_rank_0_fails_on_all, 0, 1, n);
   if (n > 1) {
-    RUN(different_sizes_fail_on_all, -1, 1, 1);
-    RUN(fencing_with_a_window_freed_elsewhere_fails, -1, 1, 1);
-    RUN(fencing_with_the_dead_fails, n - 1, 1, 1);
+    RUN(different_sizes_fail_on_all, 0, 1, 1);
+    RUN(fencing_with_a_window_freed_elsewhere_fails, 0, 1, 1);
+    RUN(fencing_with_the_dead_fails, 1U << (n - 1), 1, 1);
+    RUN(a_pair_fence_with_the_dead_is_told_by_its_partner, 1U << (n - 1), 1, 1);
+    RUN(a_pair_fence_with_one_that_has_left_is_told_by_its_partner, 0, 1, 1);
   }
+  if (n > 2) RUN(fencing_with_two_dead_fails_and_is_told_by_one, 3U, 1, 1);
   printf("%d checks failed\n", failed_checks);
   return failed_checks == 0 ? 0 : 1;
 }

@@ -11,6 +11,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "shm/shm.hpp"
 #include "support/catch.hpp"
@@ -34,10 +35,10 @@ class findings {
 
 using rank_body = std::function<void(shm::group&, findings&)>;
 
-/// Runs `body` on `ranks` forked ranks; a failed check, an exception or a death on any of them
-/// fails the current test case.
-inline void on_ranks(int ranks, rank_body const& body, std::optional<shm::settings> given = {}) {
-  std::string failures;
+/// Runs `body` on `ranks` forked ranks, and returns how each ended. A failed check on a rank makes
+/// it throw in the end.
+inline std::vector<shm::rank_exit> exits_of(int ranks, rank_body const& body,
+                                            std::optional<shm::settings> given = {}) {
   try {
     shm::fork_ranks(
         ranks,
@@ -48,15 +49,33 @@ inline void on_ranks(int ranks, rank_body const& body, std::optional<shm::settin
         },
         given);
   } catch (shm::ranks_failed const& e) {
-    for (std::size_t r = 0; r < e.exits().size(); ++r) {
-      auto const& exit = e.exits()[r];
-      if (exit.how != shm::rank_exit::kind::finished) {
-        failures += "rank " + std::to_string(r) + ": " + exit.in_words() + "\n";
-      }
+    return e.exits();
+  }
+  return std::vector<shm::rank_exit>(static_cast<std::size_t>(ranks));
+}
+
+/// Runs `body` on forked ranks of which `lost` is to be killed, -1 for none; fails the test case
+/// where another one does not finish.
+inline void on_ranks_losing(int lost, int ranks, rank_body const& body,
+                            std::optional<shm::settings> given = {}) {
+  auto const exits = exits_of(ranks, body, given);
+  std::string failures;
+  for (int rank = 0; rank < ranks; ++rank) {
+    auto const& exit = exits[static_cast<std::size_t>(rank)];
+    auto const expected =
+        rank == lost ? shm::rank_exit::kind::killed : shm::rank_exit::kind::finished;
+    if (exit.how != expected) {
+      failures += "rank " + std::to_string(rank) + ": " + exit.in_words() + "\n";
     }
   }
-  INFO(ranks << " ranks\n" << failures);
+  INFO(ranks << " ranks, lost is " << lost << "\n" << failures);
   CHECK(failures.empty());
+}
+
+/// Runs `body` on `ranks` forked ranks; a failed check, an exception or a death on any of them
+/// fails the current test case.
+inline void on_ranks(int ranks, rank_body const& body, std::optional<shm::settings> given = {}) {
+  on_ranks_losing(-1, ranks, body, given);
 }
 
 /// The numbers of ranks that every behaviour is tested with.

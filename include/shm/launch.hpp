@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -260,9 +259,8 @@ void fork_and_reap(int ranks, std::optional<settings> const& given, Body const& 
   for (int rank = 0; rank < ranks; ++rank) {
     auto const pid = ::fork();
     if (pid < 0) {
-      int const number = errno;
-      os::throw_refused(number, "forking rank " + std::to_string(rank),
-                        "raise the number of processes (ulimit -u), or ask for fewer ranks");
+      os::throw_last("forking a rank",
+                     "raise the number of processes (ulimit -u), or ask for fewer ranks");
     }
     if (pid == 0) live_as_rank(area, rank, parent, given, reports[rank], body);
     children.add(rank, pid);

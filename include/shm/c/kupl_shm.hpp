@@ -4,7 +4,6 @@
 
 #include <kupl.h>
 
-#include <chrono>
 #include <cstddef>
 #include <cstdio>
 #include <exception>
@@ -33,12 +32,6 @@ struct kupl_shm_win {
 };
 
 namespace shm::inline v1::c {
-
-/// Programs copied from the documentation read rank 0's block after win_alloc without a fence. With
-/// more runnable processes than processors rank 0 can lose its processor on its way out: with one
-/// yield of the others, 6 of 1200 such programs went wrong under a load of 10 on 2 processors; with
-/// this, none.
-inline constexpr std::chrono::microseconds head_start{50};
 
 /// More ranks than any machine has processors for, and few enough to count their bytes in an int.
 inline constexpr int most_ranks = 1'000'000;
@@ -193,8 +186,9 @@ int kupl_shm_win_alloc(size_t size, kupl_shm_comm_h comm, void** baseptr, kupl_s
   if (win != nullptr) *win = nullptr;
   // The other ranks are in this call too, so whatever fails on this rank is voted.
   kupl_shm_win* handle = nullptr;
+  // Programs copied from the documentation read rank 0's block after this call without a fence.
   shm::detail::segment_wish wish{
-      .block_bytes = size, .has_equal_blocks = true, .head_start = shm::c::head_start};
+      .block_bytes = size, .has_equal_blocks = true, .has_head_start = true};
   try {
     // Everything that allocates comes before the window: rank 0 leaves without a system call.
     handle = shm::c::windows().add(std::make_unique<kupl_shm_win>(kupl_shm_win{.comm = comm}));

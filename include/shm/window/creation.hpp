@@ -42,9 +42,9 @@ struct segment_wish {
   std::uint64_t block_bytes = 0;
   window_options options{};
   bool has_equal_blocks = false;  ///< whether blocks must be equal on all ranks
-  /// How long the other ranks sleep at the end, so that rank 0 goes first even where it loses its
-  /// processor at that moment; 0: they yield once.
-  std::chrono::microseconds head_start{0};
+  /// Whether the other ranks give rank 0 time to go first, even where it loses its processor at
+  /// that moment, rather than yielding once.
+  bool has_head_start = false;
   failure cause{};  ///< where the arguments of this rank are no good
 };
 
@@ -119,7 +119,10 @@ class segment_creation {
       return failed;
     }
     proposal const outcome{.where = operation::create_window, .cause = try_to_join()};
-    auto failed = agreement(state_).settle(outcome, [&] { object_ = {}; });
+    auto failed = agreement(state_).settle(outcome, [&] {
+      object_ = {};
+      if (wish_.has_head_start) ::sched_yield();  // begins the time slice that it leaves in anew
+    });
     if (!failed) {
       if (state_.rank() != 0) tidy_up();
       return std::nullopt;
@@ -260,10 +263,13 @@ class segment_creation {
 
   /// Other ranks than 0: let rank 0 go first, then close what is no longer needed.
   void tidy_up() {
-    if (wish_.head_start.count() == 0) {
-      ::sched_yield();
+    if (wish_.has_head_start) {
+      // The longer all of it took, the longer rank 0 may have to wait for a processor.
+      using namespace std::chrono_literals;
+      auto const taken = std::chrono::steady_clock::now() - start_;
+      std::this_thread::sleep_for(std::clamp<std::chrono::nanoseconds>(taken, 50us, 2ms));
     } else {
-      std::this_thread::sleep_for(wish_.head_start);
+      ::sched_yield();
     }
     descriptor_.reset();
   }
@@ -278,6 +284,7 @@ class segment_creation {
   segment_policy_ref policy_;
   segment_wish wish_;
   std::shared_ptr<segment> result_;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   os::shared_object object_;
   os::file_descriptor descriptor_;
   int attempt_ = 0;

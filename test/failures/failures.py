@@ -3,7 +3,7 @@
 
 usage: failures.py --launch LAUNCH --rank RANK [--only TEXT] [--verbose] GROUP
 
-GROUP is space, limits, namespaces, injection or stop. A case that fails prints the command that
+GROUP is space, limits, control_groups, namespaces, injection or stop. A case that fails prints the command that
 repeats it. Exit status: 0 all well, 1 a case failed, 77 something that the group needs is missing.
 """
 
@@ -206,6 +206,60 @@ def limits(tests):
                ["comm"] + ["window=64"] * 40 + ["fence=3"], [ok] * 42, ranks=3)
 
 
+class MemoryGroup:
+    """A control group of version 1 below this process's own, removed at the end of a `with`."""
+
+    def __init__(self, limit):
+        self.limit = limit
+        self.path = None
+
+    def __enter__(self):
+        with open("/proc/self/cgroup", encoding="ascii") as groups:
+            own = [line.rstrip("\n").split(":", 2)[2] for line in groups if ":memory:" in line]
+        if not own:
+            raise Missing("this machine has no control groups of version 1 for memory")
+        self.path = f"/sys/fs/cgroup/memory{own[0]}/shm-test-{os.getpid()}"
+        try:
+            for name in ("", "/a", "/b"):
+                os.mkdir(self.path + name)
+            with open(self.path + "/memory.limit_in_bytes", "w", encoding="ascii") as file:
+                file.write(str(self.limit))
+        except OSError as reason:
+            raise Missing(f"cannot make a control group: {reason}") from reason
+        return self
+
+    def __exit__(self, *_):
+        for name in ("/a", "/b", ""):
+            os.rmdir(self.path + name)
+
+    def prefix(self, name=""):
+        """A command that enters the group, or the one called `name` in it, and goes on."""
+        return f"sh -c 'echo $$ >{self.path}{name}/cgroup.procs && exec \"$@\"' sh"
+
+
+def control_groups(tests):
+    """Limits of memory that kill where they are not asked before."""
+    need_root()
+    ok = "^ok "
+    group = r"in the control group /\S*shm-test-\d+, which has [\d.]+ MiB left of 64 MiB; .*memory"
+    with MemoryGroup(64 << 20) as memory:
+        tests.case("both ranks in one control group", ["--prefix", "all", memory.prefix()],
+                   ["comm", "window=40m", "window=20m", "write", "check"],
+                   [ok, "^error .*rank 0 of 2.*2 ranks need 80 MiB " + group, ok, ok, ok])
+        tests.case("one rank in a control group", ["--prefix", "1", memory.prefix()],
+                   ["comm", "window=1m,80m", "window=80m,1m", "write", "check"],
+                   [ok, "^error .*rank 1 of 2.*1 rank needs 80 MiB " + group, ok, ok, ok])
+        tests.case("two control groups in one that has a limit",
+                   ["--prefix", "0", memory.prefix("/a"), "--prefix", "2", memory.prefix("/b")],
+                   ["comm", "window=40m", "window=20m", "write", "check"],
+                   [ok, "^error .*rank 0 of 3.*2 ranks need 80 MiB " + group, ok, ok, ok], ranks=3)
+        tests.case("a sparse window is not asked for", ["--prefix", "all", memory.prefix()],
+                   ["comm", "sparse=100m", "fence=1"], [ok] * 3)
+        tests.case("windows of earlier creations count", ["--prefix", "all", memory.prefix()],
+                   ["comm", "window=16m", "window=20m", "drop", "window=20m"],
+                   [ok, ok, "^error .*2 ranks need 40 MiB in the control group", ok, ok])
+
+
 def only_limits(outcome):
     """Complains of an error that does not name the limit of open files."""
     return [f"does not name the limit: {line}" for line in outcome.steps.get(0, [])
@@ -384,7 +438,8 @@ def stop(tests):
                    check=in_time)
 
 
-GROUPS = {each.__name__: each for each in (space, limits, namespaces, injection, stop)}
+GROUPS = {each.__name__: each for each in (space, limits, control_groups, namespaces, injection,
+                                            stop)}
 
 
 def main():

@@ -10,6 +10,7 @@
 #include "shm/base/size.hpp"
 #include "shm/error.hpp"
 #include "shm/os/attach.hpp"
+#include "shm/os/control_group.hpp"
 #include "shm/os/process.hpp"
 #include "shm/os/topology.hpp"
 #include "shm/sync/arrival.hpp"
@@ -74,6 +75,12 @@ struct alignas(line_bytes) scratch {
   std::array<std::byte, 1024> bytes{};
 };
 
+/// What a rank shows of the control groups that bound its memory, tightest first.
+struct memory_table {
+  std::uint32_t count = 0;
+  std::array<os::memory_bound, 8> bounds{};
+};
+
 /// What one rank writes beside its arrival line.
 struct alignas(line_bytes) desk {
   static constexpr std::size_t scratch_bytes = sizeof(detail::scratch::bytes);
@@ -84,6 +91,7 @@ struct alignas(line_bytes) desk {
   std::uint32_t passed = 0;  ///< the last one that has succeeded for it
   std::uint32_t failed = 0;  ///< the last one that has failed for it
   os::processor_set processors{};
+  memory_table memory{};  ///< written before each vote on a window that is large
   std::array<detail::scratch, 2> scratch{};
 };
 

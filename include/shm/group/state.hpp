@@ -14,6 +14,7 @@
 #include "shm/error.hpp"
 #include "shm/group/control_block.hpp"
 #include "shm/os/attach.hpp"
+#include "shm/os/control_group.hpp"
 #include "shm/os/descriptor_passing.hpp"
 #include "shm/os/file_descriptor.hpp"
 #include "shm/os/liveness.hpp"
@@ -131,6 +132,13 @@ class group_state {
                  agreed_context(where));
   }
 
+  /// What the control groups of this process allow now. Their paths are looked up at the first
+  /// call.
+  std::vector<os::memory_bound> memory_bounds() {
+    if (!memory_groups_) memory_groups_ = os::memory_groups::of_this_process();
+    return memory_groups_->bounds();
+  }
+
   /// Returns a new epoch: the number of the next agreement.
   std::uint32_t next_epoch() noexcept { return ++epoch_; }
   void start_epochs(std::uint32_t last) noexcept { epoch_ = last; }
@@ -184,6 +192,7 @@ class group_state {
   int size_;
   pid_t owner_;
   std::uint32_t epoch_ = 0;
+  std::optional<os::memory_groups> memory_groups_;
   sync::verdict_word lost_;  ///< a death that this rank has learnt of, on any of its threads
   std::optional<sync::absence> missing_;  ///< why the group's own calls cannot succeed any more
 };

@@ -24,13 +24,13 @@
 #include "shm/group/state.hpp"
 #include "shm/options.hpp"
 #include "shm/os/file_descriptor.hpp"
-#include "shm/os/limits.hpp"
 #include "shm/os/mapping.hpp"
 #include "shm/os/process.hpp"
 #include "shm/os/shared_object.hpp"
 #include "shm/policy/segment_policy.hpp"
 #include "shm/sync/arrival.hpp"
 #include "shm/version.hpp"
+#include "shm/window/room.hpp"
 #include "shm/window/segment.hpp"
 #include "shm/window/segment_layout.hpp"
 
@@ -70,6 +70,10 @@ class segment_creation {
     state_.require_whole(operation::create_window);
     for (attempt_ = 0;; ++attempt_) {
       auto failed = try_once();
+      if (failed && is_outdated(*failed)) {
+        has_looked_again_ = true;
+        failed = try_once();
+      }
       if (!failed) break;
       if (attempt_ + 1 >= policy_.attempts() || !is_worth_another(*failed)) throw *failed;
     }
@@ -78,9 +82,6 @@ class segment_creation {
   }
 
  private:
-  /// Below this size in bytes, asking the system whether it has room costs more than the creation.
-  static constexpr std::size_t unchecked_bytes = 1024 * 1024;
-
   /// Whether another kind of memory could succeed.
   static bool is_worth_another(error const& failed) noexcept {
     if (failed.where() != operation::create_window) return false;
@@ -95,6 +96,13 @@ class segment_creation {
       default:
         return false;
     }
+  }
+
+  /// Whether a refusal may rest on what a rank saw before another had come here, and so had freed
+  /// its part of an earlier window: what control groups allow is read before the vote.
+  [[nodiscard]] bool is_outdated(error const& failed) const noexcept {
+    return !has_looked_again_ && failed.where() == operation::create_window &&
+           failed.code() == errc::limit_reached;
   }
 
   /// Whether a rank is missing, so that no further agreement can be reached.
@@ -112,7 +120,7 @@ class segment_creation {
         .arguments = {wish_.element_bytes, policy_.signature(), word(wish_.options.layout),
                       word(wish_.options.prefault), wish_.block_bytes},
         .equal = std::span(equal).first(wish_.has_equal_blocks ? 5U : 4U),
-        .cause = wish_.cause};
+        .cause = failure_before_vote()};
     agreement wishes(state_);
     if (auto failed = wishes.settle(mine, [&] { make_object(wishes.epoch()); })) {
       drop_object();
@@ -131,6 +139,16 @@ class segment_creation {
     if (is_loss(*failed)) return failed;
     if (auto lost = agreement(state_).settle({.where = operation::create_window})) return lost;
     return failed;
+  }
+
+  /// Shows rank 0 what it must know of this rank; returns what is wrong with its wish, if anything.
+  failure failure_before_vote() {
+    try {
+      show_memory_bounds(state_, wish_.block_bytes, wish_.options.prefault != prefault::none);
+      return wish_.cause;
+    } catch (...) {
+      return failure_of_exception(errc::rank_failed);
+    }
   }
 
   /// Rank 0: makes the object for the sizes that all ranks have voted with, and writes its header.
@@ -154,11 +172,8 @@ class segment_creation {
                               .attempt = attempt_,
                               .settings = state_.settings()});
     require_as_asked(layout.total, page_bytes);
-    if (wish_.options.prefault != prefault::none && layout.total >= unchecked_bytes) {
-      auto const most = std::ranges::max_element(sizes);
-      os::require_room(object_.descriptor.number(), layout.total,
-                       " by all ranks together (" + bytes_in_words(*most) + " by rank " +
-                           std::to_string(most - sizes.begin()) + ")");
+    if (wish_.options.prefault != prefault::none) {
+      require_room(state_, object_.descriptor.number(), layout.total, sizes);
     }
     result_->map(os::mapping(object_.descriptor.number(), layout.total), page_bytes);
     populate_first(layout, entries.front());
@@ -288,6 +303,7 @@ class segment_creation {
   os::shared_object object_;
   os::file_descriptor descriptor_;
   int attempt_ = 0;
+  bool has_looked_again_ = false;
   bool has_own_block_ = false;  ///< on rank 0: its block was populated with the header
 };
 

@@ -2,10 +2,17 @@
 
 #include "shm/window.hpp"
 
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
+#include <cstdint>
+#include <cstdlib>
+#include <fstream>
+#include <numeric>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -30,6 +37,46 @@ void run_behaviours() {
   }
 }
 
+/// Whether a store of the byte that is there already kills a process with this one's memory.
+bool is_store_a_fault(void const* address) {
+  auto const child = ::fork();
+  if (child == 0) {
+    rlimit const no_core{};
+    ::setrlimit(RLIMIT_CORE, &no_core);
+    std::signal(SIGSEGV, SIG_DFL);
+    auto& byte = *static_cast<unsigned char volatile*>(const_cast<void*>(address));
+    byte = byte;
+    ::_exit(0);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV;
+}
+
+/// The flags that the kernel keeps of the mapping around `address`, as two letters each.
+///
+/// Source: proc(5), VmFlags of /proc/self/smaps.
+std::string kernel_flags(void const* address) {
+  auto const wanted = reinterpret_cast<std::uintptr_t>(address);
+  std::ifstream maps("/proc/self/smaps");
+  bool is_inside = false;
+  for (std::string line; std::getline(maps, line);) {
+    std::uintptr_t begin = 0;
+    std::uintptr_t end = 0;
+    char dash = 0;
+    if (std::istringstream words(line); words >> std::hex >> begin >> dash >> end && dash == '-') {
+      is_inside = begin <= wanted && wanted < end;
+    } else if (is_inside && line.starts_with("VmFlags:")) {
+      return line + " ";
+    }
+  }
+  return {};
+}
+
+bool is_left_out_of_dumps(void const* address) {
+  return kernel_flags(address).find(" dd ") != std::string::npos;
+}
+
 }  // namespace
 
 TEST_CASE("every behaviour of windows holds with posix_policy") {
@@ -38,6 +85,92 @@ TEST_CASE("every behaviour of windows holds with posix_policy") {
 
 TEST_CASE("every behaviour of windows holds with the backend chosen at run time") {
   run_behaviours<shm::runtime_policy>();
+}
+
+TEMPLATE_TEST_CASE("a frozen window is read, and a store into any block of it is a fault", "",
+                   shm::posix_policy, shm::runtime_policy) {
+  on_all_rank_counts([](shm::group& node, findings& found) {
+    for (std::size_t const count : {std::size_t{1}, std::size_t{5000}}) {
+      shm::window<int, TestType> table(node, count);
+      std::iota(table.local().begin(), table.local().end(), 100 * node.rank());
+      table.fence();
+      RANK_CHECK(found, !is_store_a_fault(table.local().data()));
+      auto const frozen = std::move(table).freeze();
+      RANK_CHECK(found, !table.valid() && frozen.valid());
+      for (int r = 0; r < node.size(); ++r) {
+        RANK_CHECK(found, frozen[r].size() == count);
+        RANK_CHECK(found, frozen[r].front() == 100 * r);
+        RANK_CHECK(found, is_store_a_fault(&frozen[r].front()));
+        RANK_CHECK(found, is_store_a_fault(&frozen[r].back()));
+      }
+      node.barrier();
+    }
+  });
+}
+
+TEST_CASE("a frozen window still fences, sees the stores of others, and frees all of its memory") {
+  on_all_rank_counts([](shm::group& node, findings& found) {
+    shm::window<int> first(node, 1);  // what the group itself keeps is there now
+    int const before = shm_test::mappings();
+    {
+      shm::window<int> table(node, 2000, {.layout = shm::layout::contiguous});
+      shm::window<int const> reader;
+      if (node.rank() != 0) reader = std::move(table).freeze();
+      if (node.rank() == 0) std::ranges::fill(table.all(), 7);
+      node.rank() == 0 ? table.fence() : reader.fence();
+      if (node.rank() != 0) {
+        RANK_CHECK(found, std::ranges::count(reader.all(), 7) == 2000 * node.size());
+      }
+      node.rank() == 0 ? table.fence(0) : reader.fence(node.rank());
+    }
+    RANK_CHECK(found, shm_test::mappings() == before);
+    node.barrier();
+  });
+}
+
+TEST_CASE("one rank writes a window that the others have made read-only") {
+  on_ranks(3, [](shm::group& node, findings& found) {
+    if (node.rank() == 1) {
+      shm::window<double> owner(node, 10);
+      std::ranges::fill(owner.local(), 2.5);
+      owner.fence();
+      RANK_CHECK(found, !is_store_a_fault(&owner[0].front()));
+      owner.fence();
+    } else {
+      shm::window<double const> reader(node, 0);
+      reader.fence();
+      RANK_CHECK(found, reader[1].size() == 10 && reader[1][9] == 2.5);
+      RANK_CHECK(found, is_store_a_fault(&reader[1].front()));
+      reader.fence();
+    }
+  });
+}
+
+TEST_CASE("an empty window cannot be frozen, and freezing twice changes nothing") {
+  on_ranks(1, [](shm::group& node, findings& found) {
+    shm::window<int> none;
+    auto const refused = failure_of([&] { (void)std::move(none).freeze(); });
+    RANK_CHECK(found, refused.cause == shm::errc::empty);
+    auto twice = shm::window<int>(node, 3).freeze().freeze();
+    RANK_CHECK(found, twice.valid() && is_store_a_fault(twice.local().data()));
+  });
+}
+
+TEST_CASE("a window is left out of core dumps unless it asks to be in them") {
+  on_ranks(2, [](shm::group& node, findings& found) {
+    shm::window<int> const out(node, 5000);
+    shm::window<int> const in(node, 5000, {.core_dump = shm::core_dump::include});
+    for (int r = 0; r < node.size(); ++r) {
+      RANK_CHECK(found, is_left_out_of_dumps(&out[r].front()));
+      RANK_CHECK(found, is_left_out_of_dumps(&out[r].back()));
+      RANK_CHECK(found, !is_left_out_of_dumps(&in[r].front()));
+    }
+    auto const refused = failure_of([&] {
+      auto const choice = node.rank() == 0 ? shm::core_dump::include : shm::core_dump::leave_out;
+      shm::window<int>(node, 1, {.core_dump = choice});
+    });
+    RANK_CHECK(found, refused.cause == shm::errc::mismatch && refused.rank == 1);
+  });
 }
 
 TEST_CASE("a window of one backend moves into a window of the default one") {
@@ -105,10 +238,15 @@ TEST_CASE("a rank that waits for one peer which has left gets peer_left") {
 TEST_CASE("a forked child of a rank harms nobody, however it ends") {
   on_ranks(2, [](shm::group& node, findings& found) {
     shm::window<int> w(node, 1);
-    for (int how = 0; how < 2; ++how) {
+    for (int how = 0; how < 5; ++how) {
       auto const child = ::fork();
       if (child == 0) {
         if (how == 0) w = {};  // a destructor in the child
+        if (how == 1) ::_exit(0);
+        if (how == 2) std::quick_exit(0);
+        if (how == 3) ::execl("/bin/true", "true", nullptr);
+        // A store that follows the fork is one to the same memory.
+        if (how == 4) w.local()[0] = -1;
         ::_exit(0);
       }
       int status = 0;

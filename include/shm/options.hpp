@@ -17,10 +17,17 @@ enum class prefault : std::uint32_t {
   none,      ///< pages come at first touch, for sparse use; a lack of memory is then a SIGBUS
 };
 
+/// Whether the memory of a window is written into core dumps.
+enum class core_dump : std::uint32_t {
+  leave_out,  ///< a dump has none of it; every rank would write all of it
+  include,    ///< a dump has all of it, as far as /proc/self/coredump_filter says
+};
+
 /// What can be chosen for one window. The same on every rank.
 struct window_options {
   shm::layout layout = shm::layout::page_aligned;
   shm::prefault prefault = shm::prefault::populate;
+  shm::core_dump core_dump = shm::core_dump::leave_out;
 };
 
 /// How the ranks of a window wait for each other. The result never depends on it.

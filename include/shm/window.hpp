@@ -150,6 +150,10 @@ segment_wish wish_for(Count count, std::size_t element_bytes, window_options con
 /// are as long as the window, or one that it is moved into, lives; that may be longer than the
 /// group's handle. Access through a const window is const: `std::as_const(w)[peer]` reads only.
 ///
+/// In a `window<T const>` this rank only reads: its blocks are protected from stores of this
+/// process, which would be a segmentation fault. Other ranks may create the same window as a
+/// `window<T>`, and write. `freeze` makes one of the other.
+///
 /// Accessors may be called from any thread; fences as `group` says.
 template <class T, segment_policy Policy = runtime_policy>
 class window {
@@ -157,8 +161,6 @@ class window {
       shareable<T>,
       "shm::window<T>: T must be trivially copyable and not a pointer, since other "
       "processes see its bytes and have other addresses; store values, indices or offsets");
-  static_assert(alignof(T) <= 4096,
-                "shm::window<T>: blocks begin on pages, which are not aligned for this T");
   static_assert(alignof(T) <= 4096,
                 "shm::window<T>: blocks begin on pages, which are not aligned for this T");
 
@@ -245,6 +247,19 @@ class window {
     window_.segment_for(operation::fence_peers).fence(peers);
   }
 
+  /// Makes the blocks read-only for this process, in the type and in the protection of their pages,
+  /// and returns the window as such. Local: other ranks may still write. What they wrote before a
+  /// fence is visible after it, as ever, so a table is filled, fenced, and frozen.
+  ///
+  /// Errors: errc::limit_reached where the process has no mapping left (vm.max_map_count) for the
+  ///         blocks; errc::empty. The window is then as it was.
+  [[nodiscard]] window<T const, Policy> freeze() && {
+    window_.segment_for(operation::use_window).make_read_only();
+    window<T const, Policy> frozen;
+    frozen.window_ = std::move(window_);
+    return frozen;
+  }
+
   /// The page size in bytes that was really obtained; 0 where the window is empty.
   [[nodiscard]] std::size_t page_size() const noexcept {
     return valid() ? window_.segment()->header().page_bytes : 0;
@@ -271,9 +286,10 @@ class window {
       throw error({.cause = errc::empty, .subject = "the group", .remedy = {}},
                   {.where = operation::create_window});
     }
-    return detail::untyped_window::create(ranks,
-                                          segment_policy_ref(policy, ranks.state()->settings()),
-                                          detail::wish_for(count, sizeof(T), options));
+    auto wish = detail::wish_for(count, sizeof(T), options);
+    wish.is_read_only = std::is_const_v<T>;
+    return detail::untyped_window::create(
+        ranks, segment_policy_ref(policy, ranks.state()->settings()), wish);
   }
 
   static std::span<T> typed(std::span<std::byte> bytes) noexcept {

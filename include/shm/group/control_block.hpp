@@ -23,7 +23,7 @@ namespace shm::inline v1::detail {
 inline constexpr std::uint64_t control_magic = 0x6c727463206d6873U;
 
 /// Arguments of a collective call that must be the same on every rank, or that all must know.
-using call_arguments = std::array<std::uint64_t, 6>;
+using call_arguments = std::array<std::uint64_t, 8>;
 
 /// One rank's vote in one agreement.
 struct alignas(line_bytes) ballot {

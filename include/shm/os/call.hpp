@@ -1,7 +1,10 @@
 #pragma once
 /// @file The gate to the kernel: repeats interrupted calls, turns errno into `shm::error`.
 
+#include <sys/resource.h>
+
 #include <cerrno>
+#include <string>
 #include <string_view>
 
 #include "shm/error.hpp"
@@ -61,9 +64,13 @@ constexpr std::string_view remedy_for(int number) noexcept {
 /// Throws the error of a refused system call. `number` is its errno.
 [[noreturn]] inline void throw_refused(int number, std::string_view subject,
                                        std::string_view remedy = {}) {
+  std::string text(subject);
+  if (rlimit limit{}; number == EMFILE && ::getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+    text += ", where this process may have " + std::to_string(limit.rlim_cur) + " files open";
+  }
   throw error({.cause = cause_of(number),
                .system = number,
-               .subject = subject,
+               .subject = text,
                .remedy = remedy.empty() ? remedy_for(number) : remedy});
 }
 

@@ -5,11 +5,14 @@
 #include <sys/statfs.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "shm/base/size.hpp"
 #include "shm/error.hpp"
@@ -34,6 +37,48 @@ inline std::uint64_t file_size_limit() noexcept {
   rlimit limit{};
   if (::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return unlimited;
   return limit.rlim_cur;
+}
+
+/// Returns how many bytes of address space this process may have.
+inline std::uint64_t address_space_limit() noexcept {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return unlimited;
+  return limit.rlim_cur;
+}
+
+/// Returns how many mappings a process may have; `unlimited` where the kernel does not say.
+///
+/// Source: proc(5), /proc/sys/vm/max_map_count.
+inline std::uint64_t mapping_count_limit() {
+  std::string const text = read_kernel_file("/proc/sys/vm/max_map_count");
+  std::uint64_t count = unlimited;
+  std::from_chars(text.data(), text.data() + text.size(), count);
+  return count;
+}
+
+/// Returns how many mappings this process has; 0 where the kernel does not say.
+inline std::uint64_t mapping_count() {
+  return static_cast<std::uint64_t>(std::ranges::count(read_kernel_file("/proc/self/maps"), '\n'));
+}
+
+/// Explains why the kernel has refused `bytes` bytes of address space, or one mapping more, with
+/// ENOMEM. Asks only after the refusal, since asking costs more than a mapping.
+inline failure no_room_for_mapping(std::size_t bytes, std::string_view what) {
+  std::string const subject = std::string(what) + " " + bytes_in_words(bytes);
+  // The kernel refuses from the limit on, and a mapping that is cut in two needs one more.
+  if (auto const [now, most] = std::pair(mapping_count(), mapping_count_limit()); now + 2 > most) {
+    return {.cause = errc::limit_reached,
+            .subject = subject + "; this process has " + std::to_string(now) + " mappings of " +
+                       std::to_string(most) + " (vm.max_map_count)",
+            .remedy = "free windows, or raise the limit (sysctl -w vm.max_map_count=…)"};
+  }
+  if (auto const most = address_space_limit(); most != unlimited) {
+    return {
+        .cause = errc::limit_reached,
+        .subject = subject + "; the address space of this process may have " + bytes_in_words(most),
+        .remedy = "raise the limit (ulimit -v), or ask for less"};
+  }
+  return {.cause = errc::out_of_memory, .system = ENOMEM, .subject = subject};
 }
 
 /// Returns how many bytes the machine can still give without swapping; `unlimited` where the kernel

@@ -32,16 +32,14 @@ class mapping {
 
   /// Maps the first `bytes` bytes of the object behind `descriptor`.
   ///
-  /// Errors: errc::out_of_memory where address space or mappings run out; else as mmap(2) says.
+  /// Errors: errc::limit_reached where address space or mappings run out; errc::out_of_memory; else
+  ///         as mmap(2) says.
   mapping(int descriptor, std::size_t bytes) {
     void* const address = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
     if (address == MAP_FAILED) {
       int const number = errno;
-      throw_refused(number, "mapping " + bytes_in_words(bytes),
-                    number == ENOMEM
-                        ? "raise the limit of address space (ulimit -v) or of mappings "
-                          "(sysctl vm.max_map_count), or ask for less"
-                        : "");
+      if (number == ENOMEM) throw error(no_room_for_mapping(bytes, "mapping"));
+      throw_refused(number, "mapping " + bytes_in_words(bytes));
     }
     bytes_ = {static_cast<std::byte*>(address), bytes};
   }
@@ -57,6 +55,26 @@ class mapping {
   ~mapping() { reset(); }
 
   [[nodiscard]] std::span<std::byte> bytes() const noexcept { return bytes_; }
+
+  /// Leaves the memory out of core dumps, where every process would write all of it. A refusal is
+  /// of no consequence but to their size.
+  ///
+  /// Source: madvise(2), MADV_DONTDUMP.
+  void leave_out_of_dumps() const noexcept {
+    ::madvise(bytes_.data(), bytes_.size(), MADV_DONTDUMP);
+  }
+
+  /// Makes this process's view of all from `offset` on, which begins a page, read-only: a store
+  /// there is a segmentation fault. It counts as one mapping more.
+  ///
+  /// Errors: errc::limit_reached where mappings run out, errc::out_of_memory.
+  void make_read_only(std::size_t offset) const {
+    auto const part = bytes_.subspan(offset);
+    if (part.empty() || ::mprotect(part.data(), part.size(), PROT_READ) == 0) return;
+    int const number = errno;
+    if (number == ENOMEM) throw error(no_room_for_mapping(part.size(), "protecting"));
+    throw_refused(number, "protecting " + bytes_in_words(part.size()));
+  }
 
   void reset() noexcept {
     if (!bytes_.empty()) ::munmap(bytes_.data(), bytes_.size());

@@ -45,6 +45,8 @@ struct segment_wish {
   /// Whether the other ranks give rank 0 time to go first, even where it loses its processor at
   /// that moment, rather than yielding once.
   bool has_head_start = false;
+  bool is_read_only =
+      false;        ///< whether this rank, on its own, protects the blocks from its stores
   failure cause{};  ///< where the arguments of this rank are no good
 };
 
@@ -82,6 +84,8 @@ class segment_creation {
   }
 
  private:
+  static constexpr std::size_t block_argument = 5;  ///< in the vote: the size of the own block
+
   /// Whether another kind of memory could succeed.
   static bool is_worth_another(error const& failed) noexcept {
     if (failed.where() != operation::create_window) return false;
@@ -111,15 +115,20 @@ class segment_creation {
   }
 
   std::optional<error> try_once() {
-    static constexpr std::array<std::string_view, 5> equal = {
-        "the size of an element in bytes", "the policy with its options (as a hash)", "the layout",
-        "the prefault", "the size of a block in bytes"};
+    static constexpr std::array<std::string_view, 6> equal = {
+        "the size of an element in bytes",
+        "the policy with its options (as a hash)",
+        "the layout",
+        "the prefault",
+        "the core_dump",
+        "the size of a block in bytes"};
     auto const word = [](auto choice) { return static_cast<std::uint64_t>(choice); };
     proposal const mine{
         .where = operation::create_window,
         .arguments = {wish_.element_bytes, policy_.signature(), word(wish_.options.layout),
-                      word(wish_.options.prefault), wish_.block_bytes},
-        .equal = std::span(equal).first(wish_.has_equal_blocks ? 5U : 4U),
+                      word(wish_.options.prefault), word(wish_.options.core_dump),
+                      wish_.block_bytes},
+        .equal = std::span(equal).first(wish_.has_equal_blocks ? equal.size() : block_argument),
         .cause = failure_before_vote()};
     agreement wishes(state_);
     if (auto failed = wishes.settle(mine, [&] { make_object(wishes.epoch()); })) {
@@ -162,7 +171,7 @@ class segment_creation {
     }
     std::vector<std::uint64_t> sizes;
     for (int r = 0; r < state_.size(); ++r) {
-      sizes.push_back(state_.block().ballot_of(r, epoch).arguments[4]);
+      sizes.push_back(state_.block().ballot_of(r, epoch).arguments[block_argument]);
     }
     std::vector<block_entry> entries(sizes.size());
     auto layout = segment_layout::of_header(state_.size(), page_bytes);
@@ -175,13 +184,19 @@ class segment_creation {
     if (wish_.options.prefault != prefault::none) {
       require_room(state_, object_.descriptor.number(), layout.total, sizes);
     }
-    result_->map(os::mapping(object_.descriptor.number(), layout.total), page_bytes);
+    map(object_.descriptor.number(), layout.total, page_bytes);
     populate_first(layout, entries.front());
     auto nonce = state_.header().nonce;
     nonce[1] ^= epoch;
     write_header(layout, entries, nonce);
     result_->reserve();
     state_.publish(object_, nonce);
+  }
+
+  void map(int descriptor, std::size_t bytes, std::size_t page_bytes) {
+    os::mapping made(descriptor, bytes);
+    if (wish_.options.core_dump == core_dump::leave_out) made.leave_out_of_dumps();
+    result_->map(std::move(made), page_bytes);
   }
 
   /// Errors: errc::invalid_argument where the policy has made something else than it was asked for.
@@ -260,7 +275,7 @@ class segment_creation {
     auto const& notice = state_.header().notice;
     if (state_.rank() != 0) {
       descriptor_ = state_.fetch();
-      result_->map(os::mapping(descriptor_.number(), notice.address.bytes), notice.page_bytes);
+      map(descriptor_.number(), notice.address.bytes, notice.page_bytes);
       auto const& header = result_->header();
       if (header.magic != segment_magic || header.nonce != notice.nonce) {
         throw error({.cause = errc::system_failure,
@@ -269,7 +284,11 @@ class segment_creation {
       }
       result_->reserve();
     }
-    if (wish_.options.prefault == prefault::none || has_own_block_) return;
+    if (wish_.options.prefault != prefault::none && !has_own_block_) populate_own_block();
+    if (wish_.is_read_only) result_->make_read_only();
+  }
+
+  void populate_own_block() {
     auto const mine = result_->block(state_.rank());
     policy_.place(mine);
     auto const& own = state_.rank() == 0 ? object_.descriptor : descriptor_;

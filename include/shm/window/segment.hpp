@@ -65,6 +65,11 @@ class segment {
   void unmap() noexcept { mapping_.reset(); }
   [[nodiscard]] os::mapping const& mapping() const noexcept { return mapping_; }
 
+  /// Protects all blocks from stores of this process. What fences need stays writable.
+  ///
+  /// Errors: as `os::mapping::make_read_only`.
+  void make_read_only() const { mapping_.make_read_only(layout_.data_at); }
+
   /// Makes room for everything that later calls need, so that they cannot fail for want of memory.
   void reserve() { met_.resize(has_lazy_peers() ? ranks() : 0); }
   /// Called once, when all ranks have agreed that the window exists.

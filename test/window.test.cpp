@@ -31,9 +31,9 @@ using shm_test::on_all_rank_counts;
 using shm_test::on_ranks;
 
 template <class Policy>
-void run_behaviours() {
+void run_behaviours(shm::backend chosen = shm::backend::posix) {
   for (auto const& one : shm_test::window_behaviours<Policy>()) {
-    SECTION(one.sentence) { on_all_rank_counts(one.body); }
+    SECTION(one.sentence) { on_all_rank_counts(one.body, shm::settings{.backend = chosen}); }
   }
 }
 
@@ -83,12 +83,18 @@ TEST_CASE("every behaviour of windows holds with posix_policy") {
   run_behaviours<shm::posix_policy>();
 }
 
-TEST_CASE("every behaviour of windows holds with the backend chosen at run time") {
-  run_behaviours<shm::runtime_policy>();
+TEST_CASE("every behaviour of windows holds with sls_policy") { run_behaviours<shm::sls_policy>(); }
+
+TEST_CASE("every behaviour of windows holds with the backend posix chosen at run time") {
+  run_behaviours<shm::runtime_policy>(shm::backend::posix);
+}
+
+TEST_CASE("every behaviour of windows holds with the backend sls chosen at run time") {
+  run_behaviours<shm::runtime_policy>(shm::backend::sls);
 }
 
 TEMPLATE_TEST_CASE("a frozen window is read, and a store into any block of it is a fault", "",
-                   shm::posix_policy, shm::runtime_policy) {
+                   shm::posix_policy, shm::sls_policy) {
   on_all_rank_counts([](shm::group& node, findings& found) {
     for (std::size_t const count : {std::size_t{1}, std::size_t{5000}}) {
       shm::window<int, TestType> table(node, count);

@@ -79,8 +79,10 @@ constexpr wording words_for(errc cause) noexcept {
     case errc::out_of_memory:
       return {"out of memory", "ask for less, or free memory on this machine"};
     case errc::no_space:
-      return {"no space in the shared-memory file system",
-              "enlarge it (mount -o remount,size=…), or remove files from it"};
+      return {
+          "no space in the shared-memory file system",
+          "enlarge it (mount -o remount,size=…), remove files from it, or take anonymous memory "
+          "instead (KUPL_SHM_TYPE=sls)"};
     case errc::limit_reached:
       return {"limit reached", "raise the limit (ulimit -a)"};
     case errc::permission_denied:

@@ -41,6 +41,7 @@ enum class fence_algorithm : std::uint32_t {
 /// Where a window's memory comes from.
 enum class backend : std::uint32_t {
   posix,  ///< the POSIX shared-memory file system, /dev/shm
+  sls,    ///< anonymous memory
 };
 
 }  // namespace shm::inline v1

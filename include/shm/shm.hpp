@@ -17,6 +17,7 @@
 #include "shm/options.hpp"          // IWYU pragma: export
 #include "shm/policy/posix.hpp"     // IWYU pragma: export
 #include "shm/policy/runtime.hpp"   // IWYU pragma: export
+#include "shm/policy/sls.hpp"       // IWYU pragma: export
 #include "shm/residency.hpp"        // IWYU pragma: export
 #include "shm/version.hpp"          // IWYU pragma: export
 #include "shm/window.hpp"           // IWYU pragma: export

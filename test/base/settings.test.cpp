@@ -73,6 +73,12 @@ TEST_CASE("the backend posix can be asked for by name") {
   CHECK(found.remarks.empty());
 }
 
+TEST_CASE("the backend sls can be asked for by name") {
+  auto const found = read("sls", nullptr);
+  CHECK(found.values.backend == shm::backend::sls);
+  CHECK(found.remarks.empty());
+}
+
 TEST_CASE("each number of a fence algorithm chooses that algorithm, without a remark") {
   struct {
     char const* value;
@@ -94,7 +100,7 @@ TEST_CASE("an unknown backend gives the default and one remark with variable, va
   CHECK(found.values == shm::settings{});
   REQUIRE(found.remarks.size() == 1);
   CHECK(has(found.remarks[0], "KUPL_SHM_TYPE=poxis "));
-  CHECK(has(found.remarks[0], "choices: posix"));
+  CHECK(has(found.remarks[0], "choices: posix, sls"));
   CHECK(has(found.remarks[0], "taken: posix"));
   CHECK_FALSE(has(found.remarks[0], "\n"));
 }

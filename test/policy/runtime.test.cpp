@@ -15,6 +15,14 @@ static_assert(noexcept(shm::runtime_policy{}.name_in({})));
 TEST_CASE("the default backend is named after what the settings choose") {
   shm::runtime_policy const policy;
   CHECK(shm::segment_policy_ref(policy, {.backend = shm::backend::posix}).name() == "posix");
+  CHECK(shm::segment_policy_ref(policy, {.backend = shm::backend::sls}).name() == "sls");
+}
+
+TEST_CASE("the default backend makes anonymous memory where the settings choose sls") {
+  auto const object =
+      shm::runtime_policy{}.create({.bytes = 8192, .settings = {.backend = shm::backend::sls}});
+  CHECK(object.origin == shm::os::origin::memfd);
+  CHECK(object.bytes == 8192);
 }
 
 TEST_CASE("the default backend makes what the chosen one makes") {

@@ -317,9 +317,13 @@ std::vector<behaviour> window_behaviours() {
   add("a window says what its memory is", [](shm::group& node, findings& found) {
     shm::window<int, Policy> w(node, 1);
     auto const what = w.residency();
-    RANK_CHECK(found, what.backend == "posix");
+    Policy const policy;
+    auto const& values = node.state()->settings();
+    bool const is_sls = shm::segment_policy_ref(policy, values).name() == shm::sls_policy::name;
+    RANK_CHECK(found, what.backend == (is_sls ? "sls" : "posix"));
     RANK_CHECK(found, what.page_bytes == page && w.page_size() == page);
-    RANK_CHECK(found, what.origin == shm::os::origin::unnamed_file);
+    RANK_CHECK(found,
+               what.origin == (is_sls ? shm::os::origin::memfd : shm::os::origin::unnamed_file));
   });
 
   add("thousands of small windows live at once", [](shm::group& node, findings& found) {

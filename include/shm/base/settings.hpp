@@ -47,8 +47,11 @@ inline std::string unknown_value(std::string_view name, std::string_view value,
 /// an unknown value means the default and a remark.
 inline environment read_environment() {
   environment result;
-  if (auto const type = detail::variable("KUPL_SHM_TYPE"); !type.empty() && type != "posix") {
-    result.remarks.push_back(detail::unknown_value("KUPL_SHM_TYPE", type, "posix", "posix"));
+  auto const type = detail::variable("KUPL_SHM_TYPE");
+  if (type == "sls") {
+    result.values.backend = backend::sls;
+  } else if (!type.empty() && type != "posix") {
+    result.remarks.push_back(detail::unknown_value("KUPL_SHM_TYPE", type, "posix, sls", "posix"));
   }
   auto const fence = detail::variable("KUPL_SHM_FENCE_ALGORITHM");
   if (fence == "1") {

@@ -52,8 +52,6 @@ constexpr std::string_view remedy_for(int number) noexcept {
       return "raise the number of open files of a process (ulimit -n)";
     case ENFILE:
       return "raise the number of open files of the machine (sysctl fs.file-max)";
-    case EROFS:
-      return "mount it writable (mount -o remount,rw), for every rank";
     case EFBIG:
       return "raise the file-size limit (ulimit -f), or ask for less";
     default:

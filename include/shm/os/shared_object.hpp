@@ -61,20 +61,44 @@ inline void resize(int descriptor, std::size_t bytes, std::string_view where) {
   }
 }
 
-/// Opens a file in `directory` that has no name afterwards, on file systems without O_TMPFILE.
-inline file_descriptor open_removed(std::string const& directory) {
-  auto const id = random_identifier();
-  std::string const path =
-      directory + "/shm." + std::to_string(id[0]) + "." + std::to_string(id[1]);
-  file_descriptor file{retry([&] {
-    return ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-  })};
-  if (!file.is_open()) {
-    int const number = errno;
-    throw_refused(number, "creating a file in " + directory);
+/// Returns what can be done where a directory takes no file.
+constexpr std::string_view remedy_for_directory(int number) noexcept {
+  switch (number) {
+    case ENOENT:
+      return "mount a tmpfs there, for every rank, or take anonymous memory instead "
+             "(KUPL_SHM_TYPE=sls)";
+    case EROFS:
+      return "mount it writable (mount -o remount,rw), for every rank, or take anonymous memory "
+             "instead (KUPL_SHM_TYPE=sls)";
+    case EACCES:
+    case EPERM:
+      return "let this user create files there, or take anonymous memory instead "
+             "(KUPL_SHM_TYPE=sls)";
+    default:
+      return {};
   }
-  ::unlink(path.c_str());
-  return file;
+}
+
+/// Opens a file in `directory` that has no name afterwards, on file systems without O_TMPFILE. A
+/// name that is there already, be it a link that somebody has laid, is neither opened nor followed.
+inline file_descriptor open_removed(std::string const& directory) {
+  constexpr int most_names = 16;  // one is enough unless somebody can foresee random numbers
+  for (int tried = 1;; ++tried) {
+    auto const id = random_identifier();
+    std::string const path =
+        directory + "/shm." + std::to_string(id[0]) + "." + std::to_string(id[1]);
+    file_descriptor file{retry([&] {
+      return ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    })};
+    if (file.is_open()) {
+      if (::unlink(path.c_str()) != 0) throw_last("removing the name " + path);
+      return file;
+    }
+    int const number = errno;
+    if (number != EEXIST || tried == most_names) {
+      throw_refused(number, "creating a file in " + directory);
+    }
+  }
 }
 
 }  // namespace detail
@@ -120,13 +144,13 @@ inline shared_object make_unnamed(std::string const& directory, std::size_t byte
     if (errno != EOPNOTSUPP && errno != EISDIR) {
       int const number = errno;
       if (number == ENOSPC) {  // the file is empty yet: what is used up is not space
-        throw error(
-            {.cause = errc::no_space,
-             .subject = directory + " has no inode left for another file",
-             .remedy = "raise their number (mount -o remount,nr_inodes=…), or remove files"});
+        throw error({.cause = errc::no_space,
+                     .subject = directory + " has no inode left for another file",
+                     .remedy =
+                         "raise their number (mount -o remount,nr_inodes=…), remove files, or take "
+                         "anonymous memory instead (KUPL_SHM_TYPE=sls)"});
       }
-      throw_refused(number, "a file in " + directory,
-                    number == ENOENT ? "mount a tmpfs there, for every rank" : "");
+      throw_refused(number, "a file in " + directory, detail::remedy_for_directory(number));
     }
     object.descriptor = detail::open_removed(directory);
     object.origin = origin::removed_file;

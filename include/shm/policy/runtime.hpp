@@ -4,9 +4,11 @@
 #include <string_view>
 
 #include "shm/base/settings.hpp"
+#include "shm/options.hpp"
 #include "shm/os/shared_object.hpp"
 #include "shm/policy/posix.hpp"
 #include "shm/policy/segment_policy.hpp"
+#include "shm/policy/sls.hpp"
 
 namespace shm::inline v1 {
 
@@ -15,17 +17,14 @@ struct runtime_policy {
   static constexpr std::string_view name = "runtime";
 
   [[nodiscard]] std::string_view name_in(shm::settings const& values) const noexcept {
-    return chosen(values).name;
+    return values.backend == backend::sls ? sls_policy::name : posix_policy::name;
   }
 
   /// Errors: those of the backend.
   [[nodiscard]] os::shared_object create(segment_request const& request) const {
-    return chosen(request.settings).create(request);
+    return request.settings.backend == backend::sls ? sls_policy{}.create(request)
+                                                    : posix_policy{}.create(request);
   }
-
- private:
-  /// The policy that `values` name; one so far.
-  static posix_policy chosen(shm::settings const&) noexcept { return {}; }
 };
 
 }  // namespace shm::inline v1

@@ -3,7 +3,7 @@
 
 usage: failures.py --launch LAUNCH --rank RANK [--only TEXT] [--verbose] GROUP
 
-GROUP is space, limits, control_groups, namespaces, injection or stop. A case that fails prints the command that
+GROUP is space, limits, control_groups, dumps, namespaces, injection or stop. A case that fails prints the command that
 repeats it. Exit status: 0 all well, 1 a case failed, 77 something that the group needs is missing.
 """
 
@@ -72,12 +72,12 @@ class Tests:
             raise Missing(done.stdout.strip())
         return outcome
 
-    def case(self, name, options, steps, expect=(), ranks=2, killed=(), absent=(), setting="",
-             check=None):
+    def case(self, name, options, steps, expect=(), ranks=2, killed=(), signal=9, absent=(),
+             setting="", check=None):
         """Runs one case on `ranks` ranks.
 
         expect:  for each step a regular expression that its line must match, or None.
-        killed:  ranks that must die of SIGKILL; all others must exit 0 and print the same lines.
+        killed:  ranks that must die of the signal `signal`, else SIGKILL; all others must exit 0 and print the same lines.
         absent:  ranks whose lines are not compared.
         setting: a VARIABLE=VALUE for the environment.
         check:   function of the outcome that returns further complaints.
@@ -86,7 +86,8 @@ class Tests:
             return
         self.run_count += 1
         outcome = self.run(["-n", str(ranks), *options], steps, setting)
-        complaints = list(self.complaints(outcome, len(steps), expect, ranks, killed, absent))
+        complaints = list(self.complaints(outcome, len(steps), expect, ranks, killed, signal,
+                                          absent))
         if check is not None:
             complaints += check(outcome)
         if complaints:
@@ -102,7 +103,7 @@ class Tests:
         sys.stdout.flush()
 
     @staticmethod
-    def complaints(outcome, step_count, expect, ranks, killed, absent):
+    def complaints(outcome, step_count, expect, ranks, killed, signal, absent):
         if outcome.status == 3:
             yield f"hang: still running after {LIMIT} s"
             return
@@ -110,7 +111,8 @@ class Tests:
             yield f"left in /dev/shm: {outcome.left}"
         survivors = [r for r in range(ranks) if r not in killed and r not in absent]
         for rank in range(ranks):
-            wanted = ("signal 9", "exit 137") if rank in killed else ("exit 0",)
+            wanted = ((f"signal {signal}", f"exit {128 + signal}") if rank in killed
+                      else ("exit 0",))
             if outcome.exits.get(rank) not in wanted:
                 yield f"rank {rank}: {outcome.exits.get(rank)}, not {wanted[0]}"
         for index in range(step_count):
@@ -142,6 +144,46 @@ def need_root():
         raise Missing("this group needs root: it mounts file systems and makes namespaces")
 
 
+def calls_of(tests, steps, ranks=2):
+    """Names of the system calls that rank 0 makes between the steps `begin` and `end`."""
+    with tempfile.TemporaryDirectory() as directory:
+        path = os.path.join(directory, "trace")
+        outcome = tests.run(["-n", str(ranks), "--prefix", "0", f"strace -o {path}"], steps)
+        if outcome.status != 0:
+            raise Missing("strace cannot trace a rank here:\n" + outcome.text)
+        with open(path, encoding="utf-8", errors="replace") as trace:
+            lines = trace.read().split("/shm-test/begin")[1].split("/shm-test/end")[0].splitlines()
+    waiting = ("sched_yield", "clock_nanosleep")
+    return [line.split("(")[0] for line in lines[1:] if not line.startswith(waiting)]
+
+
+def dumps(tests):
+    """Core dumps leave windows out, unless they are asked for."""
+    with open("/proc/sys/kernel/core_pattern", encoding="utf-8") as file:
+        if file.read().startswith(("|", "/")):
+            raise Missing("core dumps do not go to the current directory here")
+    with tempfile.TemporaryDirectory() as directory:
+        os.chmod(directory, 0o777)
+        to_core = f"sh -c 'ulimit -c unlimited && cd {directory} && exec \"$@\"' sh"
+
+        def size_of_core(least, most):
+            def check(_):
+                sizes = []
+                for name in os.listdir(directory):
+                    path = os.path.join(directory, name)
+                    sizes.append(os.stat(path).st_blocks * 512)
+                    os.remove(path)
+                good = len(sizes) == 1 and least <= sizes[0] < most
+                return [] if good else [f"sizes of core dumps: {sizes}"]
+            return check
+
+        for step, least, most in (("window", 1, 16 << 20), ("dumped", 64 << 20, 512 << 20)):
+            tests.case(f"a crash with a {step} of 64 MiB",
+                       ["--prefix", "0", to_core], ["comm", f"{step}=64m,1", "write", "abort=0"],
+                       ["^ok "] * 3, ranks=2, killed=(0,), signal=6,
+                       check=size_of_core(least, most))
+
+
 def space(tests):
     """/dev/shm too small, full, without inodes, read-only, absent."""
     need_root()
@@ -150,7 +192,7 @@ def space(tests):
                ["comm", "window=4m", "write", "check"], [ok, ok, ok, ok])
     tests.case("a window that does not fit", ["--shm", "size=16m"],
                ["comm", "window=20m", "window=4m", "write", "check"],
-               [ok, bad + r".* MiB .*enlarge it", ok, ok, ok])
+               [ok, bad + r".* MiB .*enlarge it.*KUPL_SHM_TYPE=sls", ok, ok, ok])
     tests.case("a window that one rank's block makes too large", ["--shm", "size=16m"],
                ["comm", "window=64,20m,64", "window=64,4m,64", "write", "check"],
                [ok, bad, ok, ok, ok], ranks=3)
@@ -160,6 +202,20 @@ def space(tests):
     tests.case("no room for the blocks, found as they are populated", ["--shm", "size=16m"],
                ["comm", "fill=15800k", "window=300k", "unfill", "window=300k", "write", "check"],
                [ok, ok, bad, ok, ok, ok, ok], ranks=3)
+    tests.case("a file system without nameless files",
+               ["--prefix", "0", "strace -o /dev/null -P /dev/shm -e trace=openat "
+                "-e inject=openat:error=EOPNOTSUPP"],
+               ["comm", "window=64", "window=1m", "write", "check"], [ok] * 5)
+    calls = [calls_of(tests, ["comm", "begin", f"sparse={size}", "end"]) for size in ("1m", "8g")]
+    tests.case("a sparse window, whose size its system calls do not depend on", [],
+               ["comm", "sparse=8g", "fence=1"], [ok] * 3,
+               check=lambda _: [] if calls[0] == calls[1] else [f"1 MiB: {calls[0]}",
+                                                                f"8 GiB: {calls[1]}"])
+    sls = "KUPL_SHM_TYPE=sls"
+    tests.case("anonymous memory beside a small file system", ["--shm", "size=1m"],
+               ["comm", "window=20m", "write", "check"], [ok] * 4, setting=sls)
+    tests.case("anonymous memory beside a read-only file system", ["--shm", "ro"],
+               ["comm", "window=1m", "write", "check"], [ok] * 4, setting=sls)
     tests.case("a sparse window larger than the file system", ["--shm", "size=16m"],
                ["comm", "sparse=20m", "fence=10"], [ok, ok, ok])
     tests.case("a full file system", ["--shm", "size=16m"],
@@ -169,12 +225,17 @@ def space(tests):
                ["comm", "window=64", "window=64", "fence=5", "drop", "window=64", "fence=5"],
                [ok, ok, bad + ".*inode", ok, ok, ok, ok])
     tests.case("a read-only file system", ["--shm", "ro"],
-               ["comm", "window=64", "agree"], [ok, "^error .*/dev/shm.*Read-only", ok])
+               ["comm", "window=64", "agree"], [ok, "^error .*/dev/shm.*Read-only.*KUPL_SHM_TYPE=sls", ok])
     need("unshare")
     hide = "sh -c 'mount -t tmpfs none /dev && exec \"$@\"' sh"
     tests.case("no /dev/shm at all", ["--prefix", "all", "unshare -m " + hide],
                ["comm", "window=64", "agree"],
                [ok, "^error .*/dev/shm.*No such file.*mount a tmpfs", ok])
+    tests.case("anonymous memory without /dev/shm", ["--prefix", "all", "unshare -m " + hide],
+               ["comm", "window=1m", "write", "check"], [ok] * 4, setting=sls)
+    tests.case("a /dev/shm that another user may not write to",
+               ["--shm", "mode=755", "--prefix", "all", "setpriv --reuid 65534 --clear-groups"],
+               ["comm", "window=64"], [ok, "^error .*/dev/shm.*Permission denied.*let this user"])
     tests.case("no /dev/shm on a rank that does not make the object",
                ["--prefix", "1", "unshare -m " + hide],
                ["comm", "window=64", "write", "check"], [ok, ok, ok, ok])
@@ -202,6 +263,12 @@ def limits(tests):
                        ["--prefix", str(rank), f"prlimit --nofile={files}"],
                        ["comm", "window=64", "window=1m", "agree", "drop", "window=64", "comm"],
                        check=only_limits)
+    for rank, maps in ((0, "0,1m"), (1, "1m,0")):
+        tests.case(f"no mapping left on rank {rank}", [],
+                   ["comm", "window=64", f"maps_left={maps}", "window=64", "unmap", "write", "check",
+                    "window=64", "write", "check"],
+                   [ok, ok, ok, f"^error .*rank {rank} of 2.*of 65530.*sysctl -w vm.max_map_count"]
+                   + [ok] * 6)
     tests.case("descriptors do not pile up", ["--prefix", "all", "prlimit --nofile=24"],
                ["comm"] + ["window=64"] * 40 + ["fence=3"], [ok] * 42, ranks=3)
 
@@ -288,6 +355,11 @@ def namespaces(tests):
     tests.case("all ranks are another user", ["--prefix", "all", user], steps, all_ok, ranks=3)
     tests.case("each rank has a PID namespace", ["--prefix", "all", "unshare -pf --mount-proc"],
                steps, all_ok, ranks=3)
+    for level in (0, 1, 2):
+        noexec = ("unshare -pf --mount-proc sh -c 'echo "
+                  f"{level} >/proc/sys/vm/memfd_noexec && exec \"$@\"' sh")
+        tests.case(f"memory that must not be executed, level {level}", ["--prefix", "all", noexec],
+                   steps, all_ok, ranks=3)
     tests.case("two ranks need the socket", ["--prefix", "1", "unshare -U -r", "--prefix", "2",
                                              "unshare -pf --mount-proc"], steps, all_ok, ranks=4)
     for rank in (0, 1):
@@ -438,8 +510,8 @@ def stop(tests):
                    check=in_time)
 
 
-GROUPS = {each.__name__: each for each in (space, limits, control_groups, namespaces, injection,
-                                            stop)}
+GROUPS = {each.__name__: each for each in (space, limits, control_groups, dumps, namespaces,
+                                            injection, stop)}
 
 
 def main():

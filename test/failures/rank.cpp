@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <map>
 #include <optional>
@@ -19,6 +20,7 @@
 #include <thread>
 #include <vector>
 
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "shm/shm.hpp"
@@ -49,6 +51,11 @@ Does the steps in order, whatever becomes of them, and prints a line for each:
   sleep_ms=MS,MS,.. sleeps for this time on each rank
   fill=B            rank 0 fills /dev/shm with a file of B bytes; `unfill` removes it
   unfill
+  maps_left=N,..    maps pages until the kernel's limit leaves N mappings, on each rank; `unmap`
+                    gives them back
+  unmap
+  dumped=B          window=B that is included in core dumps
+  abort=RANK        this rank aborts
   drop              destroys all windows; drop=RANK: of this rank only
   begin, end        marks for whoever traces system calls: access("/shm-test/begin"), …/end
 )";
@@ -96,6 +103,8 @@ class player {
         {"sleep_ms", &player::sleep},      {"fill", &player::fill},
         {"unfill", &player::unfill},       {"drop", &player::drop},
         {"begin", &player::begin},         {"end", &player::end},
+        {"maps_left", &player::use_maps},  {"unmap", &player::unmap},
+        {"dumped", &player::make_dumped},  {"abort", &player::abort},
     };
     auto const found = steps.find(name);
     if (found == steps.end()) throw std::invalid_argument("unknown step");
@@ -127,6 +136,31 @@ class player {
   void make_sparse(std::string_view sizes) {
     windows_.emplace_back(group(), part_of(sizes, oob_.rank()),
                           shm::window_options{.prefault = shm::prefault::none});
+  }
+  void make_dumped(std::string_view sizes) {
+    windows_.emplace_back(group(), part_of(sizes, oob_.rank()),
+                          shm::window_options{.core_dump = shm::core_dump::include});
+  }
+  void use_maps(std::string_view left) {
+    maps_.reserve(shm::os::mapping_count_limit() + 1);
+    for (;;) {
+      // Neighbours of unlike protection do not become one mapping.
+      int const protection = maps_.size() % 2 == 0 ? PROT_NONE : PROT_READ;
+      void* const page = ::mmap(nullptr, 4096, protection, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      if (page == MAP_FAILED) break;
+      maps_.push_back(page);
+    }
+    for (auto spare = part_of(left, oob_.rank()); spare > 0 && !maps_.empty(); --spare) {
+      ::munmap(maps_.back(), 4096);
+      maps_.pop_back();
+    }
+  }
+  void unmap(std::string_view) {
+    for (void* const page : maps_) ::munmap(page, 4096);
+    maps_.clear();
+  }
+  void abort(std::string_view rank) {
+    if (number_of(rank) == static_cast<std::uint64_t>(oob_.rank())) std::abort();
   }
   void write(std::string_view) {
     std::ranges::fill(window().local(), static_cast<unsigned char>(oob_.rank() + 1));
@@ -197,6 +231,7 @@ class player {
   shm_test::launch_oob oob_;
   std::optional<shm::group> group_;
   std::vector<bytes_window> windows_;
+  std::vector<void*> maps_;
 };
 
 void play_all(std::span<char* const> words) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -10,7 +11,9 @@
 #include <vector>
 
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "shm/os/file_descriptor.hpp"
@@ -147,8 +150,41 @@ TEST_CASE("more than the address space is out of memory, with the size and a rem
   CHECK(refused.cause == errc::out_of_memory);
   CHECK(refused.system == ENOMEM);
   CHECK(refused.subject.view() == "mapping 2 EiB");
-  CHECK(refused.remedy.view().find("ulimit -v") != std::string_view::npos);
-  CHECK(refused.remedy.view().find("vm.max_map_count") != std::string_view::npos);
+  CHECK(refused.remedy.is_empty());  // the usual one: ask for less
+}
+
+TEST_CASE("more than the limit of address space is limit reached, with the limit") {
+  shm_test::in_child([](shm_test::findings& found) {
+    rlimit const limit{.rlim_cur = std::size_t{1} << 40U, .rlim_max = std::size_t{1} << 40U};
+    RANK_CHECK(found, ::setrlimit(RLIMIT_AS, &limit) == 0);
+    auto const file = anonymous(page);
+    auto const refused =
+        shm_test::failure_of([&] { mapping(file.number(), std::size_t{1} << 41U); });
+    RANK_CHECK(found, refused.cause == errc::limit_reached);
+    RANK_CHECK(found, refused.subject.view() ==
+                          "mapping 2 TiB; the address space of this process may have 1 TiB");
+    RANK_CHECK(found, refused.remedy.view().find("ulimit -v") != std::string_view::npos);
+  });
+}
+
+TEST_CASE("a read-only part keeps its bytes and faults, and the rest can be written") {
+  shm_test::in_child([](shm_test::findings& found) {
+    auto const file = anonymous(3 * page);
+    mapping const whole(file.number(), 3 * page);
+    whole.bytes()[2 * page] = std::byte{7};
+    whole.make_read_only(page);
+    whole.bytes()[page - 1] = std::byte{8};
+    RANK_CHECK(found, whole.bytes()[2 * page] == std::byte{7});
+    for (std::size_t const at : {page, 3 * page - 1}) {
+      shm_test::child victim([&] {
+        std::signal(SIGSEGV, SIG_DFL);
+        whole.bytes()[at] = std::byte{9};
+      });
+      int const status = victim.wait();
+      RANK_CHECK(found, WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
+    }
+    whole.make_read_only(3 * page);  // nothing: no error
+  });
 }
 
 TEST_CASE("a closed descriptor cannot be mapped, and the remedy is not about memory") {

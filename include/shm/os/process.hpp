@@ -35,16 +35,22 @@ inline identifier random_identifier() {
   return id;
 }
 
-/// Reads a file of the kernel; empty where it cannot be read.
-inline std::string read_kernel_file(char const* path) {
+/// Calls `take` with the parts of a file of the kernel; not at all where it cannot be read.
+template <class Take>
+void for_each_part(char const* path, Take const& take) {
   file_descriptor const file{retry([&] { return ::open(path, O_RDONLY | O_CLOEXEC); })};
-  std::string text;
   std::array<char, 4096> part;
   while (file.is_open()) {
     auto const got = retry([&] { return ::read(file.number(), part.data(), part.size()); });
     if (got <= 0) break;
-    text.append(part.data(), static_cast<std::size_t>(got));
+    take(std::string_view(part.data(), static_cast<std::size_t>(got)));
   }
+}
+
+/// Reads a file of the kernel; empty where it cannot be read.
+inline std::string read_kernel_file(char const* path) {
+  std::string text;
+  for_each_part(path, [&](std::string_view part) { text += part; });
   return text;
 }
 

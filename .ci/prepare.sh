@@ -1,6 +1,7 @@
 # Sourced by the run scripts: sees to it that the tools that they name are there.
 #
 # need PACKAGE CHECK…   notes Debian's PACKAGE as missing unless the command CHECK… succeeds
+# want PACKAGE CHECK…   the same, only where it can be installed: what needs it is skipped elsewhere
 # install_missing       installs what is missing with apt as root; elsewhere says what it is
 # configure DIRECTORY [OPTION…]   sets a build directory up with these options, also an old one
 
@@ -10,6 +11,14 @@ need() {
   local package=$1
   shift
   "$@" >/dev/null 2>&1 || missing+=("$package")
+}
+
+can_install() {
+  command -v apt-get >/dev/null && [ "$(id -u)" -eq 0 ]
+}
+
+want() {
+  ! can_install || need "$@"
 }
 
 # Whether a C++ compiler finds the header $1.
@@ -32,7 +41,7 @@ need_mpi() {
 
 install_missing() {
   [ ${#missing[@]} -eq 0 ] && return 0
-  if command -v apt-get >/dev/null && [ "$(id -u)" -eq 0 ]; then
+  if can_install; then
     echo "installing: ${missing[*]}"
     export DEBIAN_FRONTEND=noninteractive
     apt-get update -qq && apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null

@@ -54,9 +54,12 @@ inline int fail(std::string_view line) {
   return KUPL_ERROR;
 }
 
-/// Refuses an argument of the C function `function`.
-[[gnu::cold]] inline int refuse(char const* function, char const* argument, char const* what) {
-  return fail(std::string("shm: ") + function + ": " + argument + ": " + what);
+/// Refuses an argument of the C function `function`: `what` names it, and says what is wrong.
+[[gnu::cold]] inline int refuse(char const* function, std::string const& what, int rank = -1,
+                                int size = 0) {
+  std::string line = "shm: ";
+  if (rank >= 0) line += "rank " + std::to_string(rank) + " of " + std::to_string(size) + ": ";
+  return fail(line + function + ": invalid argument: " + what + "; correct the call");
 }
 
 /// Whether an error says that a rank is missing: no rank that it names can print it.
@@ -64,9 +67,9 @@ inline bool is_absence(error const& e) noexcept {
   return e.code() == errc::peer_lost || e.code() == errc::peer_left;
 }
 
-/// Runs `f` for the C function `function`; turns what it throws into KUPL_ERROR and a line. Of an
-/// error that all ranks get, the failing rank prints it; of a missing rank, whoever `is_first`
-/// says.
+/// Runs `f` for the C function `function`; turns what it throws into KUPL_ERROR and its message, in
+/// one line. Of an error that all ranks get, the failing rank prints it; of a missing rank, whoever
+/// `is_first` says.
 template <class F, class First>
 int guarded(char const* function, int rank, F const& f, First const& is_first) noexcept {
   try {
@@ -75,9 +78,7 @@ int guarded(char const* function, int rank, F const& f, First const& is_first) n
   } catch (error const& e) {
     bool const is_mine = !e.is_agreed() || e.rank() < 0 || e.rank() == rank;
     if (is_absence(e) ? !is_first() : !is_mine) return KUPL_ERROR;
-    std::string_view text = e.what();
-    text.remove_prefix(std::string_view("shm: ").size());
-    return fail("shm: " + std::string(function) + ": " + std::string(text));
+    return fail(e.what());
   } catch (std::exception const& e) {
     return fail("shm: " + std::string(function) + ": " + e.what());
   } catch (...) {
@@ -95,30 +96,34 @@ inline auto bootstrap(int size, int rank, kupl_shm_oob_cb_t callbacks, void* gro
 }
 
 /// Returns the failure of a call without a place for its results, if any.
-inline failure null_result(void** baseptr, kupl_shm_win_h* win) {
+inline failure null_result(char const* function, void** baseptr, kupl_shm_win_h* win) {
   if (baseptr != nullptr && win != nullptr) return {};
-  return {.cause = errc::invalid_argument,
-          .subject = std::string_view(baseptr == nullptr ? "baseptr is NULL" : "win is NULL"),
-          .remedy = "pass the address of a variable"};
+  return {
+      .cause = errc::invalid_argument,
+      .subject = std::string(function) + (baseptr == nullptr ? ": baseptr" : ": win") + " is NULL",
+      .remedy = "pass the address of a variable"};
 }
 
 /// Returns whether `comm` is a live communicator; else refuses it for `function`.
 inline bool require_live(char const* function, kupl_shm_comm* comm) {
   if (comm != nullptr && communicators().is_live(comm)) return true;
-  refuse(function, "comm", comm == nullptr ? "is NULL" : "is no live communicator");
+  refuse(function, comm == nullptr ? "comm is NULL" : "comm is no live communicator");
   return false;
 }
 
 /// Refuses a rank that a window does not have; or the window, where it has none at all.
-[[gnu::cold]] inline int refuse_rank(char const* function, kupl_shm_win const& win) {
-  if (!win.memory.valid()) return refuse(function, "win", "is no live window");
-  return refuse(function, "remote_rank", "is no rank of the window");
+[[gnu::cold]] inline int refuse_rank(char const* function, kupl_shm_win const& win, int rank) {
+  if (!win.memory.valid()) return refuse(function, "win is no live window");
+  return refuse(function,
+                "remote_rank is " + std::to_string(rank) + ", and ranks are 0 to " +
+                    std::to_string(win.memory.size() - 1),
+                win.memory.rank(), win.memory.size());
 }
 
 /// Fences with `fence(segment)`.
 template <class Fence>
 int fence_guarded(char const* function, kupl_shm_win const& win, Fence const& fence) {
-  if (!win.memory.valid()) return refuse(function, "win", "is no live window");
+  if (!win.memory.valid()) return refuse(function, "win is no live window");
   auto& segment = *win.memory.segment();
   return guarded(
       function, segment.rank(), [&] { fence(segment); },
@@ -133,16 +138,24 @@ extern "C" {
 
 int kupl_shm_comm_create(int size, int rank, int pid, kupl_shm_oob_cb_h cbs, void* group,
                          kupl_shm_comm_h* comm) {
-  if (comm == nullptr) return shm::c::refuse(__func__, "comm", "is NULL");
+  if (comm == nullptr) return shm::c::refuse(__func__, "comm is NULL");
   *comm = nullptr;
-  if (size <= 0) return shm::c::refuse(__func__, "size", "must be 1 or more");
-  if (size > shm::c::most_ranks) return shm::c::refuse(__func__, "size", "must be 1000000 or less");
-  if (rank < 0 || rank >= size) return shm::c::refuse(__func__, "rank", "must be 0 to size - 1");
-  if (pid < 0) return shm::c::refuse(__func__, "pid", "must not be negative");
-  if (cbs == nullptr) return shm::c::refuse(__func__, "cbs", "is NULL");
-  if (cbs->oob_allgather == nullptr) return shm::c::refuse(__func__, "oob_allgather", "is NULL");
-  if (cbs->oob_barrier == nullptr) return shm::c::refuse(__func__, "oob_barrier", "is NULL");
-  if (group == nullptr) return shm::c::refuse(__func__, "group", "is NULL");
+  if (size <= 0 || size > shm::c::most_ranks) {
+    return shm::c::refuse(__func__, "size is " + std::to_string(size) + ", and must be 1 to " +
+                                        std::to_string(shm::c::most_ranks));
+  }
+  if (rank < 0 || rank >= size) {
+    return shm::c::refuse(__func__, "rank is " + std::to_string(rank) + ", and must be 0 to " +
+                                        std::to_string(size - 1));
+  }
+  auto const refuse = [rank, size, function = __func__](std::string const& what) {
+    return shm::c::refuse(function, what, rank, size);
+  };
+  if (pid < 0) return refuse("pid is " + std::to_string(pid) + ", and must not be negative");
+  if (cbs == nullptr) return refuse("cbs is NULL");
+  if (cbs->oob_allgather == nullptr) return refuse("oob_allgather is NULL");
+  if (cbs->oob_barrier == nullptr) return refuse("oob_barrier is NULL");
+  if (group == nullptr) return refuse("group is NULL");
   // Without a communicator there is no shared word to say who has told of a missing rank.
   auto const is_first = [] { return true; };
   return shm::c::guarded(
@@ -157,25 +170,25 @@ int kupl_shm_comm_create(int size, int rank, int pid, kupl_shm_oob_cb_h cbs, voi
 }
 
 int kupl_shm_comm_destroy(kupl_shm_comm_h comm) {
-  if (comm == nullptr) return shm::c::refuse(__func__, "comm", "is NULL");
+  if (comm == nullptr) return shm::c::refuse(__func__, "comm is NULL");
   bool const was_live = shm::c::communicators().remove(comm, [comm](kupl_shm_comm& object) {
     shm::c::windows().remove_if([comm](kupl_shm_win const& win) { return win.comm == comm; },
                                 shm::c::end_window);
     object.ranks = {};
   });
-  return was_live ? KUPL_OK : shm::c::refuse(__func__, "comm", "is no live communicator");
+  return was_live ? KUPL_OK : shm::c::refuse(__func__, "comm is no live communicator");
 }
 
 int kupl_shm_comm_rank(kupl_shm_comm_h comm, int* rank) {
   if (!shm::c::require_live(__func__, comm)) return KUPL_ERROR;
-  if (rank == nullptr) return shm::c::refuse(__func__, "rank", "is NULL");
+  if (rank == nullptr) return shm::c::refuse(__func__, "rank is NULL");
   *rank = comm->ranks.rank();
   return KUPL_OK;
 }
 
 int kupl_shm_comm_size(kupl_shm_comm_h comm, int* size) {
   if (!shm::c::require_live(__func__, comm)) return KUPL_ERROR;
-  if (size == nullptr) return shm::c::refuse(__func__, "size", "is NULL");
+  if (size == nullptr) return shm::c::refuse(__func__, "size is NULL");
   *size = comm->ranks.size();
   return KUPL_OK;
 }
@@ -192,7 +205,7 @@ int kupl_shm_win_alloc(size_t size, kupl_shm_comm_h comm, void** baseptr, kupl_s
   try {
     // Everything that allocates comes before the window: rank 0 leaves without a system call.
     handle = shm::c::windows().add(std::make_unique<kupl_shm_win>(kupl_shm_win{.comm = comm}));
-    wish.cause = shm::c::null_result(baseptr, win);
+    wish.cause = shm::c::null_result(__func__, baseptr, win);
   } catch (...) {
     wish.cause = shm::failure_of_exception(shm::errc::out_of_memory);
   }
@@ -213,30 +226,30 @@ int kupl_shm_win_alloc(size_t size, kupl_shm_comm_h comm, void** baseptr, kupl_s
 }
 
 int kupl_shm_win_query(kupl_shm_win_h win, int remote_rank, void** baseptr) {
-  if (win == nullptr) return shm::c::refuse(__func__, "win", "is NULL");
-  if (baseptr == nullptr) return shm::c::refuse(__func__, "baseptr", "is NULL");
+  if (win == nullptr) return shm::c::refuse(__func__, "win is NULL");
+  if (baseptr == nullptr) return shm::c::refuse(__func__, "baseptr is NULL");
   if (remote_rank < 0 || remote_rank >= win->memory.size()) {
-    return shm::c::refuse_rank(__func__, *win);
+    return shm::c::refuse_rank(__func__, *win, remote_rank);
   }
   *baseptr = win->memory.block(remote_rank).data();
   return KUPL_OK;
 }
 
 int kupl_shm_win_free(kupl_shm_win_h win) {
-  if (win == nullptr) return shm::c::refuse(__func__, "win", "is NULL");
+  if (win == nullptr) return shm::c::refuse(__func__, "win is NULL");
   bool const was_live = shm::c::windows().remove(win, shm::c::end_window);
-  return was_live ? KUPL_OK : shm::c::refuse(__func__, "win", "is no live window");
+  return was_live ? KUPL_OK : shm::c::refuse(__func__, "win is no live window");
 }
 
 int kupl_shm_fence(kupl_shm_win_h win) {
-  if (win == nullptr) return shm::c::refuse(__func__, "win", "is NULL");
+  if (win == nullptr) return shm::c::refuse(__func__, "win is NULL");
   return shm::c::fence_guarded(__func__, *win, [](auto& segment) { segment.fence(); });
 }
 
 int kupl_shm_peer_fence(kupl_shm_win_h win, int remote_rank) {
-  if (win == nullptr) return shm::c::refuse(__func__, "win", "is NULL");
+  if (win == nullptr) return shm::c::refuse(__func__, "win is NULL");
   if (remote_rank < 0 || remote_rank >= win->memory.size()) {
-    return shm::c::refuse_rank(__func__, *win);
+    return shm::c::refuse_rank(__func__, *win, remote_rank);
   }
   return shm::c::fence_guarded(
       __func__, *win, [remote_rank](auto& segment) { segment.fence(std::span(&remote_rank, 1)); });

@@ -97,8 +97,8 @@ struct segment_layout {
   [[noreturn]] static void fail_for_size(std::size_t ranks) {
     throw error({.cause = errc::size_overflow,
                  .rank = -1,
-                 .subject = "the sum of the blocks of " + std::to_string(ranks) +
-                            " ranks is more than can be addressed",
+                 .subject = "the blocks of all " + std::to_string(ranks) +
+                            " ranks together are more than can be addressed",
                  .remedy = {}});
   }
 };

@@ -140,6 +140,19 @@ TEST_CASE("every operation has words of its own") {
   CHECK(shm::detail::words_for(operation::none).empty());
 }
 
+TEST_CASE("an exception whose text is missing becomes a failure that says so") {
+  struct silent : std::exception {
+    [[nodiscard]] char const* what() const noexcept override { return nullptr; }
+  };
+  try {
+    throw silent{};
+  } catch (...) {
+    auto const found = shm::failure_of_exception(errc::rank_failed);
+    CHECK(found.cause == errc::rank_failed);
+    CHECK(found.subject.view() == "an exception without a text");
+  }
+}
+
 TEST_CASE("the longest message keeps the end of its remedy") {
   std::string const subject(300, 's');
   std::string const remedy(300, 'r');

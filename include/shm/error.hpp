@@ -226,6 +226,16 @@ class error : public std::system_error {
   fixed_text<640> text_;  // in the object, so that copies cannot throw
 };
 
+namespace detail {
+
+/// The text of an exception, which one that is not well made may lack.
+inline std::string_view text_of(std::exception const& e) noexcept {
+  char const* const text = e.what();
+  return text == nullptr ? "an exception without a text" : text;
+}
+
+}  // namespace detail
+
 /// Returns the exception that is being handled as ranks tell it each other; `otherwise` is the
 /// cause of one that is no `shm::error`.
 inline failure failure_of_exception(errc otherwise) noexcept {
@@ -236,9 +246,9 @@ inline failure failure_of_exception(errc otherwise) noexcept {
     if (!found.is_failure()) found.cause = otherwise;
     return found;
   } catch (std::bad_alloc const& e) {
-    return {.cause = errc::out_of_memory, .subject = std::string_view(e.what())};
+    return {.cause = errc::out_of_memory, .subject = detail::text_of(e)};
   } catch (std::exception const& e) {
-    return {.cause = otherwise, .subject = std::string_view(e.what())};
+    return {.cause = otherwise, .subject = detail::text_of(e)};
   } catch (...) {
     return {.cause = otherwise, .subject = "an exception that is not a std::exception"};
   }

@@ -37,7 +37,7 @@ TEST_CASE("a text that fits is kept whole") {
 
 TEST_CASE("a text that is too long is cut and terminated") {
   text const cut(std::string(100, 'a'));
-  CHECK(cut.view() == "aaaaaaa");
+  CHECK(cut.view() == "aaaa…");
   CHECK(std::strlen(cut.c_str()) == 7);
 }
 
@@ -50,9 +50,14 @@ TEST_CASE("appending goes on where the text ends") {
 TEST_CASE("appending past the capacity cuts what is appended") {
   text all("abcde");
   all.append("fghi");
-  CHECK(all.view() == "abcdefg");
+  CHECK(all.view() == "abcd…");
   all.append("more");
-  CHECK(all.view() == "abcdefg");
+  CHECK(all.view() == "abcd…");
+}
+
+TEST_CASE("a text is not cut inside a character") {
+  CHECK(text("abcäöü").view() == "abc…");  // ä begins at the last byte before the ellipsis
+  CHECK(text("abcdäöü").view() == "abcd…");
 }
 
 TEST_CASE("a view that is not terminated is not read beyond its end") {

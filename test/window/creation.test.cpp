@@ -54,6 +54,21 @@ struct moody_policy {
 
 }  // namespace
 
+TEST_CASE("options that have no name are refused on all ranks, and the group goes on") {
+  on_ranks(3, [](shm::group& node, findings& found) {
+    for (int which = 0; which < 3; ++which) {
+      shm::window_options options;
+      if (node.rank() == 1 && which == 0) options.layout = static_cast<shm::layout>(2);
+      if (node.rank() == 1 && which == 1) options.prefault = static_cast<shm::prefault>(77);
+      if (node.rank() == 1 && which == 2) options.core_dump = static_cast<shm::core_dump>(2);
+      auto const refused = failure_of([&] { shm::window<int>(node, 4, options); });
+      RANK_CHECK(found, refused.cause == shm::errc::invalid_argument && refused.rank == 1);
+      RANK_CHECK(found, refused.subject.view().find("window_options::") == 0);
+    }
+    shm::window<int>(node, 4).fence();
+  });
+}
+
 TEST_CASE("where one kind of memory cannot be made, all ranks take the next") {
   on_all_rank_counts([](shm::group& node, findings& found) {
     for (int bad = 0; bad < 3; ++bad) {

@@ -9,7 +9,8 @@
 
 namespace shm::inline v1 {
 
-/// Holds up to `Capacity - 1` characters without allocating; longer text is cut. Always terminated.
+/// Holds up to `Capacity - 1` bytes without allocating; longer text is cut and ends in "…". Always
+/// terminated.
 template <std::size_t Capacity>
 class fixed_text {
  public:
@@ -25,6 +26,7 @@ class fixed_text {
     std::size_t const taken = std::min(text.size(), Capacity - 1 - used);
     std::copy_n(text.data(), taken, characters_.data() + used);
     characters_[used + taken] = '\0';
+    if (taken < text.size()) mark_cut();
   }
 
   /// Turns line breaks and other control characters into blanks.
@@ -42,6 +44,20 @@ class fixed_text {
   [[nodiscard]] constexpr bool is_empty() const noexcept { return characters_.front() == '\0'; }
 
  private:
+  static constexpr std::string_view ellipsis = "…";
+
+  /// Ends a full text in an ellipsis, between two characters of UTF-8.
+  constexpr void mark_cut() noexcept {
+    if (Capacity <= ellipsis.size()) return;
+    auto at = Capacity - 1 - ellipsis.size();
+    auto const is_inside = [&] {
+      return (static_cast<unsigned char>(characters_[at]) & 0xc0U) == 0x80U;
+    };
+    while (at > 0 && is_inside()) --at;
+    std::ranges::copy(ellipsis, characters_.data() + at);
+    characters_[at + ellipsis.size()] = '\0';
+  }
+
   std::array<char, Capacity> characters_{};
 };
 

@@ -154,10 +154,23 @@ class segment_creation {
   failure failure_before_vote() {
     try {
       show_memory_bounds(state_, wish_.block_bytes, wish_.options.prefault != prefault::none);
-      return wish_.cause;
+      return wish_.cause.is_failure() ? wish_.cause : failure_of(wish_.options);
     } catch (...) {
       return failure_of_exception(errc::rank_failed);
     }
+  }
+
+  /// Returns what is wrong with options, if anything: a number that is none of an enumeration's.
+  static failure failure_of(window_options const& options) {
+    auto const is_known = [](auto choice, auto last) { return choice <= last; };
+    std::string_view const unknown = !is_known(options.layout, layout::contiguous) ? "layout"
+                                     : !is_known(options.prefault, prefault::none) ? "prefault"
+                                     : !is_known(options.core_dump, core_dump::include)
+                                         ? "core_dump"
+                                         : "";
+    if (unknown.empty()) return {};
+    return {.cause = errc::invalid_argument,
+            .subject = "window_options::" + std::string(unknown) + " has a value without a name"};
   }
 
   /// Rank 0: makes the object for the sizes that all ranks have voted with, and writes its header.

@@ -87,7 +87,7 @@ class segment {
   void fence(std::span<int const> peers_of_call) {
     for (int const peer : peers_of_call) require_rank(peer, operation::fence_peers);
     require_whole(operation::fence_peers);
-    for (int const peer : peers_of_call) reserve_words_with(peer);
+    for (int const peer : peers_of_call) reserve_words_with(peer, operation::fence_peers);
     if (auto const missing = peers().meet(peers_of_call, roll{*this})) {
       fail(*missing, operation::fence_peers);
     }
@@ -141,10 +141,18 @@ class segment {
   }
 
   /// Populates the words through which this rank and `peer` meet, where creation did not.
-  void reserve_words_with(int peer) {
+  ///
+  /// Errors: errc::out_of_memory, on this rank alone, which has not arrived then.
+  void reserve_words_with(int peer, operation where) {
     if (met_.empty() || met_[static_cast<std::size_t>(peer)]) return;
-    for (auto* const word : {&peers().word(rank(), peer), &peers().word(peer, rank())}) {
-      os::populate(mapping_.bytes(), std::as_writable_bytes(std::span(word, 1)), -1);
+    try {
+      for (auto* const word : {&peers().word(rank(), peer), &peers().word(peer, rank())}) {
+        os::populate(mapping_.bytes(), std::as_writable_bytes(std::span(word, 1)), -1);
+      }
+    } catch (error const& refused) {
+      auto found = refused.details();
+      found.rank = rank();
+      throw error(found, {.where = where, .size = size(), .agreed = false});
     }
     met_[static_cast<std::size_t>(peer)] = true;
   }

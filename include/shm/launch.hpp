@@ -3,7 +3,6 @@
 
 #include <poll.h>
 #include <signal.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -34,6 +33,7 @@
 #include "shm/oob/fork.hpp"
 #include "shm/os/call.hpp"
 #include "shm/os/file_descriptor.hpp"
+#include "shm/os/mapping.hpp"
 #include "shm/os/process.hpp"
 
 namespace shm::inline v1 {
@@ -112,21 +112,13 @@ struct alignas(line_bytes) fork_report {
 template <class T>
 class forked_array {
  public:
-  explicit forked_array(std::size_t count) : bytes_(count * sizeof(T)) {
-    void* const address =
-        ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (address == MAP_FAILED) os::throw_last("shared memory for forked ranks");
-    items_ = static_cast<T*>(address);
-  }
-  forked_array(forked_array const&) = delete;
-  forked_array& operator=(forked_array const&) = delete;
-  ~forked_array() { ::munmap(items_, bytes_); }
+  explicit forked_array(std::size_t count)
+      : memory_(os::mapping::shared_with_children(count * sizeof(T))) {}
 
-  T& operator[](int index) noexcept { return items_[index]; }
+  T& operator[](int index) noexcept { return reinterpret_cast<T*>(memory_.bytes().data())[index]; }
 
  private:
-  std::size_t bytes_;
-  T* items_ = nullptr;
+  os::mapping memory_;
 };
 
 /// The children of one `fork_ranks`: reaped as they end, killed where the parent fails.

@@ -1,8 +1,6 @@
 #pragma once
 /// @file The bootstrap of processes that one process has forked.
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -14,7 +12,7 @@
 #include "shm/base/size.hpp"
 #include "shm/error.hpp"
 #include "shm/options.hpp"
-#include "shm/os/call.hpp"
+#include "shm/os/mapping.hpp"
 #include "shm/sync/arrival.hpp"
 #include "shm/sync/fence.hpp"
 #include "shm/sync/wait.hpp"
@@ -33,19 +31,10 @@ class fork_area {
   static constexpr std::size_t block_bytes = 256;
 
   /// Errors: errc::invalid_argument for fewer than one rank; errc::out_of_memory.
-  explicit fork_area(int ranks) : ranks_(ranks) {
-    if (ranks < 1) {
-      throw error({.cause = errc::invalid_argument,
-                   .subject = std::to_string(ranks) + " ranks",
-                   .remedy = "ask for at least one"});
-    }
+  explicit fork_area(int ranks)
+      : ranks_(ranks), memory_(os::mapping::shared_with_children(size_bytes(ranks))) {
     auto const n = static_cast<std::size_t>(ranks);
-    bytes_ = sizeof(sync::fence_words) + sizeof(sync::verdict_word) +
-             n * (sizeof(sync::arrival_line) + sizeof(sync::lone_word) + 2 * block_bytes);
-    void* const address =
-        ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (address == MAP_FAILED) os::throw_last("shared memory for forked ranks");
-    words_ = ::new (address) sync::fence_words;
+    words_ = ::new (memory_.bytes().data()) sync::fence_words;
     verdict_ = ::new (words_ + 1) sync::verdict_word;
     lines_ = {::new (verdict_ + 1) sync::arrival_line[n], n};
     gone_ = {::new (lines_.data() + n) sync::lone_word[n], n};
@@ -53,7 +42,7 @@ class fork_area {
   }
   fork_area(fork_area const&) = delete;
   fork_area& operator=(fork_area const&) = delete;
-  ~fork_area() { ::munmap(words_, bytes_); }
+  ~fork_area() = default;
 
   [[nodiscard]] int size() const noexcept { return ranks_; }
   [[nodiscard]] sync::fence_words& words() noexcept { return *words_; }
@@ -73,8 +62,19 @@ class fork_area {
     return gone_[static_cast<std::size_t>(rank)].value;
   }
 
+  static std::size_t size_bytes(int ranks) {
+    if (ranks < 1) {
+      throw error({.cause = errc::invalid_argument,
+                   .subject = std::to_string(ranks) + " ranks",
+                   .remedy = "ask for at least one"});
+    }
+    return sizeof(sync::fence_words) + sizeof(sync::verdict_word) +
+           static_cast<std::size_t>(ranks) *
+               (sizeof(sync::arrival_line) + sizeof(sync::lone_word) + 2 * block_bytes);
+  }
+
   int ranks_;
-  std::size_t bytes_ = 0;
+  os::mapping memory_;
   sync::fence_words* words_ = nullptr;
   sync::verdict_word* verdict_ = nullptr;
   std::span<sync::arrival_line> lines_;

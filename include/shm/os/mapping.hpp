@@ -30,19 +30,19 @@ class mapping {
  public:
   mapping() noexcept = default;
 
+  /// Maps new memory, zero everywhere, that this process shares with the children that it forks
+  /// from now on.
+  ///
+  /// Errors: as for a descriptor.
+  static mapping shared_with_children(std::size_t bytes) {
+    return {-1, bytes, MAP_SHARED | MAP_ANONYMOUS};
+  }
+
   /// Maps the first `bytes` bytes of the object behind `descriptor`.
   ///
   /// Errors: errc::limit_reached where address space or mappings run out; errc::out_of_memory; else
   ///         as mmap(2) says.
-  mapping(int descriptor, std::size_t bytes) {
-    void* const address = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
-    if (address == MAP_FAILED) {
-      int const number = errno;
-      if (number == ENOMEM) throw error(no_room_for_mapping(bytes, "mapping"));
-      throw_refused(number, "mapping " + bytes_in_words(bytes));
-    }
-    bytes_ = {static_cast<std::byte*>(address), bytes};
-  }
+  mapping(int descriptor, std::size_t bytes) : mapping(descriptor, bytes, MAP_SHARED) {}
 
   mapping(mapping&& other) noexcept : bytes_(std::exchange(other.bytes_, {})) {}
   mapping& operator=(mapping&& other) noexcept {
@@ -82,6 +82,16 @@ class mapping {
   }
 
  private:
+  mapping(int descriptor, std::size_t bytes, int kind) {
+    void* const address = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, kind, descriptor, 0);
+    if (address == MAP_FAILED) {
+      int const number = errno;
+      if (number == ENOMEM) throw error(no_room_for_mapping(bytes, "mapping"));
+      throw_refused(number, "mapping " + bytes_in_words(bytes));
+    }
+    bytes_ = {static_cast<std::byte*>(address), bytes};
+  }
+
   std::span<std::byte> bytes_;
 };
 

@@ -3,17 +3,16 @@
 
 usage: failures.py --launch LAUNCH --rank RANK [--only TEXT] [--verbose] GROUP
 
-GROUP is space, limits, namespaces, injection or stop. A case that fails prints the command that
-repeats it. Exit status: 0 all well, 1 a case failed, 77 something that the group needs is missing.
+GROUP is space, limits, namespaces or stop. A case that fails prints the command that repeats it.
+Exit status: 0 all well, 1 a case failed, 77 something that the group needs is missing.
 """
 
 import os
-import re
 import sys
 import tempfile
 import time
 
-from cases import Missing, arguments, need, need_root, play
+from cases import arguments, need, need_root, play
 
 
 def space(tests):
@@ -129,101 +128,6 @@ def namespaces(tests):
                    ["^error .*one machine has ranks 0; one machine has ranks 1 to 2; split"], ranks=3)
 
 
-# System calls of creation, and errors that each can really give.
-INJECTED = {
-    "openat": ("EMFILE", "EACCES"),
-    "memfd_create": ("ENOSYS", "EMFILE"),
-    "ftruncate": ("ENOSPC",),
-    "mmap": ("ENOMEM",),
-    "madvise": ("EFAULT", "EINVAL", "ENOMEM"),
-    "fallocate": ("ENOSPC",),
-    "newfstatat": ("EIO",),
-    "fstat": ("EIO",),
-    "fstatfs": ("EIO",),
-    "fcntl": ("ENOLCK", "EAGAIN"),
-    "socket": ("EMFILE",),
-    "bind": ("EADDRINUSE",),
-    "listen": ("EOPNOTSUPP",),
-    "connect": ("ECONNREFUSED",),
-    "accept4": ("EMFILE",),
-    "sendmsg": ("ENOBUFS",),
-    "recvmsg": ("ENOMEM",),
-    "poll": ("ENOMEM",),
-    "getrandom": ("ENOSYS",),
-    "sched_getaffinity": ("EPERM",),
-    "prlimit64": ("EPERM",),
-    "read": ("EIO",),
-    "munmap": ("EINVAL",),
-    "close": ("EIO",),
-}
-
-CREATE = ["begin", "comm", "window=64", "window=600k", "end"]
-
-
-class Counts:
-    """How often a rank makes each call before and in its creations, from a traced run.
-
-    strace counts a process's calls from its start, so those of the dynamic loader and of the
-    bootstrap's beginning come first. They are the same in every run; the number of the j-th call of
-    a creation is that of all calls before the mark, plus j.
-    """
-
-    def __init__(self, tests, rank, ranks, options):
-        self.before = {}
-        self.within = {}
-        with tempfile.TemporaryDirectory() as directory:
-            path = os.path.join(directory, "trace")
-            calls = ",".join("?" + call for call in (*INJECTED, "access", "faccessat"))
-            outcome = tests.run(["-n", str(ranks), *options, "--prefix", str(rank),
-                                 f"strace -o {path} -e trace={calls}"], CREATE)
-            if outcome.status != 0:
-                raise Missing("strace cannot trace a rank here:\n" + outcome.text)
-            counted = self.before
-            with open(path, encoding="utf-8", errors="replace") as trace:
-                for line in trace:
-                    if "/shm-test/begin" in line:
-                        counted = self.within
-                    elif "/shm-test/end" in line:
-                        return
-                    elif found := re.match(r"(\w+)\(", line):
-                        counted[found[1]] = counted.get(found[1], 0) + 1
-
-    def handful(self, call):
-        """Numbers of some of a call's occurrences in creation: first, last, some between."""
-        count = self.within.get(call, 0)
-        chosen = {1, 2, 3, (count + 1) // 2, count - 1, count}
-        return [(j, self.before.get(call, 0) + j) for j in sorted(chosen) if 1 <= j <= count]
-
-
-def injection(tests):
-    """System calls of creation that fail on one rank, and ranks that die in one."""
-    need_root()
-    need("strace", "unshare")
-    user_namespace = ["--prefix", "1", "unshare -U -r"]
-    after_error = CREATE + ["window=64k", "comm", "window=1k", "fence=3"]
-    # A creation that can only fail because of the first failure is skipped; then all are right.
-    expect = [None] * len(CREATE) + ["^ok |^skipped "] + ["^ok "] * 3
-    for kind, options, ranks in (("", [], (0, 1)), (" with a socket", user_namespace, (0,))):
-        for rank in ranks:
-            counts = Counts(tests, rank, 2, options)
-            for call, errors in INJECTED.items():
-                for j, when in counts.handful(call):
-                    for error in errors:
-                        inject = f"strace -o /dev/null -e trace={call} " \
-                                 f"-e inject={call}:error={error}:when={when}"
-                        tests.case(f"{error} of {call} {j} on rank {rank}{kind}",
-                                   [*options, "--prefix", str(rank), inject], after_error, expect)
-            counts = Counts(tests, rank, 3, options)
-            for call in INJECTED:
-                for j, when in counts.handful(call):
-                    inject = f"strace -o /dev/null -e trace={call} " \
-                             f"-e inject={call}:signal=KILL:when={when}"
-                    tests.case(f"death in {call} {j} on rank {rank}{kind}",
-                               [*options, "--prefix", str(rank), inject], CREATE + ["fence=3"],
-                               [None] * len(CREATE) + ["^error .*died|^skipped "], ranks=3,
-                               killed=(rank,))
-
-
 def stop(tests):
     """Ranks that are stopped, are killed or leave while others are in a fence."""
     need_root()
@@ -258,7 +162,7 @@ def stop(tests):
                    check=in_time)
 
 
-GROUPS = {each.__name__: each for each in (space, limits, namespaces, injection, stop)}
+GROUPS = {each.__name__: each for each in (space, limits, namespaces, stop)}
 
 
 def main():

@@ -3,145 +3,17 @@
 
 usage: failures.py --launch LAUNCH --rank RANK [--only TEXT] [--verbose] GROUP
 
-GROUP is space, limits, control_groups, dumps, namespaces, injection or stop. A case that fails prints the command that
-repeats it. Exit status: 0 all well, 1 a case failed, 77 something that the group needs is missing.
+GROUP is space, limits, control_groups, dumps, namespaces or stop. A case that fails prints the
+command that repeats it. Exit status: 0 all well, 1 a case failed, 77 something that the group needs is
+missing.
 """
 
-import argparse
 import os
-import re
-import shlex
-import shutil
-import subprocess
 import sys
 import tempfile
 import time
 
-LIMIT = 20  # seconds that one case may take
-
-
-class Missing(Exception):
-    """Something that a group of cases needs is not there."""
-
-
-class Outcome:
-    """What one run of `launch` has printed."""
-
-    def __init__(self, command, status, text, seconds):
-        self.command = command
-        self.status = status
-        self.text = text
-        self.seconds = seconds
-        self.steps = {}  # rank: lines of standard output
-        self.exits = {}  # rank: "exit 0", "signal 9", "alive"
-        self.left = None
-        for line in text.splitlines():
-            if found := re.match(r"(\d+)\| (.*)", line):
-                self.steps.setdefault(int(found[1]), []).append(found[2])
-            elif found := re.match(r"rank (\d+): (.*)", line):
-                self.exits[int(found[1])] = found[2]
-            elif line.startswith("left in /dev/shm: "):
-                self.left = line.removeprefix("left in /dev/shm: ")
-
-    def step(self, rank, index):
-        """Line of a step, by its place on the command line."""
-        lines = self.steps.get(rank, [])
-        return lines[index] if index < len(lines) else "(nothing)"
-
-
-class Tests:
-    """Runs cases and counts what fails."""
-
-    def __init__(self, launch, rank, program, only, verbose):
-        self.launch = launch
-        self.rank = rank
-        self.program = program
-        self.only = only
-        self.verbose = verbose
-        self.run_count = 0
-        self.failed = []
-
-    def run(self, options, steps, setting=""):
-        command = [*(("env", setting) if setting else ()), self.launch, "--limit", str(LIMIT),
-                   *options, "--", self.rank, *steps]
-        start = time.monotonic()
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                              errors="replace", check=False)
-        outcome = Outcome(command, done.returncode, done.stdout, time.monotonic() - start)
-        if done.returncode == 77:
-            raise Missing(done.stdout.strip())
-        return outcome
-
-    def case(self, name, options, steps, expect=(), ranks=2, killed=(), signal=9, absent=(),
-             setting="", check=None):
-        """Runs one case on `ranks` ranks.
-
-        expect:  for each step a regular expression that its line must match, or None.
-        killed:  ranks that must die of the signal `signal`, else SIGKILL; all others must exit 0 and print the same lines.
-        absent:  ranks whose lines are not compared.
-        setting: a VARIABLE=VALUE for the environment.
-        check:   function of the outcome that returns further complaints.
-        """
-        if self.only not in name:
-            return
-        self.run_count += 1
-        outcome = self.run(["-n", str(ranks), *options], steps, setting)
-        complaints = list(self.complaints(outcome, len(steps), expect, ranks, killed, signal,
-                                          absent))
-        if check is not None:
-            complaints += check(outcome)
-        if complaints:
-            self.failed.append(name)
-            print(f"FAILED {name}")
-            for complaint in complaints:
-                print(f"  {complaint}")
-            print("  repeat: " + shlex.join(self.program if word == self.rank else word
-                                           for word in outcome.command))
-        if complaints or self.verbose:
-            print(f"{name} ({outcome.seconds:.2f} s)")
-            print("".join(f"    {line}\n" for line in outcome.text.splitlines()), end="")
-        sys.stdout.flush()
-
-    @staticmethod
-    def complaints(outcome, step_count, expect, ranks, killed, signal, absent):
-        if outcome.status == 3:
-            yield f"hang: still running after {LIMIT} s"
-            return
-        if outcome.left != "0":
-            yield f"left in /dev/shm: {outcome.left}"
-        survivors = [r for r in range(ranks) if r not in killed and r not in absent]
-        for rank in range(ranks):
-            wanted = ((f"signal {signal}", f"exit {128 + signal}") if rank in killed
-                      else ("exit 0",))
-            if outcome.exits.get(rank) not in wanted:
-                yield f"rank {rank}: {outcome.exits.get(rank)}, not {wanted[0]}"
-        for index in range(step_count):
-            lines = {outcome.step(r, index) for r in survivors}
-            if killed:
-                # A death inside a bootstrap's collective is the bootstrap's business: each rank
-                # reports that its own call has failed.
-                own = r"rank \d+ of \d+: (?=creating a communicator: the bootstrap failed)"
-                lines = {re.sub(own, "", line) for line in lines}
-            if len(lines) != 1:
-                for r in survivors:
-                    yield f"ranks differ: rank {r}: {outcome.step(r, index)}"
-                continue
-            line = lines.pop()
-            if "not a shm::error" in line or line == "(nothing)":
-                yield f"step {index}: {line}"
-            elif index < len(expect) and expect[index] and not re.search(expect[index], line):
-                yield f"step {index} is not like '{expect[index]}': {line}"
-
-
-def need(*programs):
-    for program in programs:
-        if shutil.which(program) is None:
-            raise Missing(f"{program} is not installed")
-
-
-def need_root():
-    if os.geteuid() != 0:
-        raise Missing("this group needs root: it mounts file systems and makes namespaces")
+from cases import Missing, arguments, need, need_root, play
 
 
 def calls_of(tests, steps, ranks=2):
@@ -381,101 +253,6 @@ def namespaces(tests):
                    ["^error .*one machine has ranks 0; one machine has ranks 1 to 2; split"], ranks=3)
 
 
-# System calls of creation, and errors that each can really give.
-INJECTED = {
-    "openat": ("EMFILE", "EACCES"),
-    "memfd_create": ("ENOSYS", "EMFILE"),
-    "ftruncate": ("ENOSPC",),
-    "mmap": ("ENOMEM",),
-    "madvise": ("EFAULT", "EINVAL", "ENOMEM"),
-    "fallocate": ("ENOSPC",),
-    "newfstatat": ("EIO",),
-    "fstat": ("EIO",),
-    "fstatfs": ("EIO",),
-    "fcntl": ("ENOLCK", "EAGAIN"),
-    "socket": ("EMFILE",),
-    "bind": ("EADDRINUSE",),
-    "listen": ("EOPNOTSUPP",),
-    "connect": ("ECONNREFUSED",),
-    "accept4": ("EMFILE",),
-    "sendmsg": ("ENOBUFS",),
-    "recvmsg": ("ENOMEM",),
-    "poll": ("ENOMEM",),
-    "getrandom": ("ENOSYS",),
-    "sched_getaffinity": ("EPERM",),
-    "prlimit64": ("EPERM",),
-    "read": ("EIO",),
-    "munmap": ("EINVAL",),
-    "close": ("EIO",),
-}
-
-CREATE = ["begin", "comm", "window=64", "window=600k", "end"]
-
-
-class Counts:
-    """How often a rank makes each call before and in its creations, from a traced run.
-
-    strace counts a process's calls from its start, so those of the dynamic loader and of the
-    bootstrap's beginning come first. They are the same in every run; the number of the j-th call of
-    a creation is that of all calls before the mark, plus j.
-    """
-
-    def __init__(self, tests, rank, ranks, options):
-        self.before = {}
-        self.within = {}
-        with tempfile.TemporaryDirectory() as directory:
-            path = os.path.join(directory, "trace")
-            calls = ",".join("?" + call for call in (*INJECTED, "access", "faccessat"))
-            outcome = tests.run(["-n", str(ranks), *options, "--prefix", str(rank),
-                                 f"strace -o {path} -e trace={calls}"], CREATE)
-            if outcome.status != 0:
-                raise Missing("strace cannot trace a rank here:\n" + outcome.text)
-            counted = self.before
-            with open(path, encoding="utf-8", errors="replace") as trace:
-                for line in trace:
-                    if "/shm-test/begin" in line:
-                        counted = self.within
-                    elif "/shm-test/end" in line:
-                        return
-                    elif found := re.match(r"(\w+)\(", line):
-                        counted[found[1]] = counted.get(found[1], 0) + 1
-
-    def handful(self, call):
-        """Numbers of some of a call's occurrences in creation: first, last, some between."""
-        count = self.within.get(call, 0)
-        chosen = {1, 2, 3, (count + 1) // 2, count - 1, count}
-        return [(j, self.before.get(call, 0) + j) for j in sorted(chosen) if 1 <= j <= count]
-
-
-def injection(tests):
-    """System calls of creation that fail on one rank, and ranks that die in one."""
-    need_root()
-    need("strace", "unshare")
-    user_namespace = ["--prefix", "1", "unshare -U -r"]
-    after_error = CREATE + ["window=64k", "comm", "window=1k", "fence=3"]
-    # A creation that can only fail because of the first failure is skipped; then all are right.
-    expect = [None] * len(CREATE) + ["^ok |^skipped "] + ["^ok "] * 3
-    for kind, options, ranks in (("", [], (0, 1)), (" with a socket", user_namespace, (0,))):
-        for rank in ranks:
-            counts = Counts(tests, rank, 2, options)
-            for call, errors in INJECTED.items():
-                for j, when in counts.handful(call):
-                    for error in errors:
-                        inject = f"strace -o /dev/null -e trace={call} " \
-                                 f"-e inject={call}:error={error}:when={when}"
-                        tests.case(f"{error} of {call} {j} on rank {rank}{kind}",
-                                   [*options, "--prefix", str(rank), inject], after_error, expect)
-            counts = Counts(tests, rank, 3, options)
-            for call in INJECTED:
-                for j, when in counts.handful(call):
-                    inject = f"strace -o /dev/null -e trace={call} " \
-                             f"-e inject={call}:signal=KILL:when={when}"
-                    tests.case(f"death in {call} {j} on rank {rank}{kind}",
-                               [*options, "--prefix", str(rank), inject], CREATE + ["fence=3"],
-                               [None] * len(CREATE) + ["^error .*died|^skipped "], ranks=3,
-                               killed=(rank,))
-
-
 def stop(tests):
     """Ranks that are stopped, are killed or leave while others are in a fence."""
     need_root()
@@ -510,34 +287,15 @@ def stop(tests):
                    check=in_time)
 
 
-GROUPS = {each.__name__: each for each in (space, limits, control_groups, dumps, namespaces,
-                                            injection, stop)}
+GROUPS = {each.__name__: each
+          for each in (space, limits, control_groups, dumps, namespaces, stop)}
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--launch", required=True)
-    parser.add_argument("--rank", required=True)
-    parser.add_argument("--only", default="", help="cases whose name holds this text")
-    parser.add_argument("--verbose", action="store_true")
+    parser = arguments()
     parser.add_argument("group", choices=GROUPS)
     asked = parser.parse_args()
-    with tempfile.TemporaryDirectory() as directory:
-        # A copy that every user can run, wherever the build directory is.
-        os.chmod(directory, 0o755)
-        rank = shutil.copy(asked.rank, os.path.join(directory, "rank"))
-        os.chmod(rank, 0o755)
-        tests = Tests(os.path.abspath(asked.launch), rank, os.path.abspath(asked.rank),
-                      asked.only, asked.verbose)
-        try:
-            GROUPS[asked.group](tests)
-        except Missing as reason:
-            print(f"skipped: {reason}")
-            return 1 if tests.failed else 77
-    print(f"{asked.group}: {tests.run_count} cases, {len(tests.failed)} failed")
-    for name in tests.failed:
-        print(f"  {name}")
-    return 1 if tests.failed else 0
+    return play(GROUPS[asked.group], asked)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 /// ended, so that the driver can compare the ranks.
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <chrono>
 #include <cstddef>
@@ -10,6 +11,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <span>
@@ -20,11 +24,14 @@
 #include <thread>
 #include <vector>
 
+#include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "shm/shm.hpp"
 #include "support/launch_oob.hpp"
+#include "support/system_call_filter.hpp"
 
 namespace {
 
@@ -57,7 +64,13 @@ Does the steps in order, whatever becomes of them, and prints a line for each:
   dumped=B          window=B that is included in core dumps
   abort=RANK        this rank aborts
   drop              destroys all windows; drop=RANK: of this rank only
+  leave             destroys all windows and the communicator
+  survivors         the same, and goes on with the ranks that are not dead: creates a communicator
+                    among them, in which they have the numbers from 0 on
+  refuse            from here on the kernel has no memfd_create, O_TMPFILE or MADV_POPULATE_WRITE
   begin, end        marks for whoever traces system calls: access("/shm-test/begin"), …/end
+  flat=N,N,...      after `leave`: fails unless all descriptors are open that were at `begin`, and N
+                    others or mappings of shared objects are left on each rank; `flat`: none
 )";
 
 /// Sizes and times as the command line gives them: digits and an optional suffix.
@@ -102,6 +115,8 @@ class player {
         {"agree", &player::agree},         {"agree_fail", &player::agree_fail},
         {"sleep_ms", &player::sleep},      {"fill", &player::fill},
         {"unfill", &player::unfill},       {"drop", &player::drop},
+        {"leave", &player::leave},         {"survivors", &player::survivors},
+        {"refuse", &player::refuse},       {"flat", &player::flat},
         {"begin", &player::begin},         {"end", &player::end},
         {"maps_left", &player::use_maps},  {"unmap", &player::unmap},
         {"dumped", &player::make_dumped},  {"abort", &player::abort},
@@ -126,8 +141,7 @@ class player {
   }
 
   void make_group(std::string_view) {
-    windows_.clear();
-    group_.reset();
+    leave({});
     group_.emplace(shm::communicator(oob_));
   }
   void make_window(std::string_view sizes) {
@@ -222,16 +236,76 @@ class player {
     auto const own = static_cast<std::uint64_t>(oob_.rank());
     if (rank.empty() || number_of(rank) == own) windows_.clear();
   }
-  void begin(std::string_view) { mark("/shm-test/begin"); }
+  void leave(std::string_view) {
+    windows_.clear();
+    group_.reset();
+  }
+  void survivors(std::string_view) {
+    leave({});
+    oob_.go_on_with_survivors();
+    make_group({});
+  }
+  /// As before Linux 3.17 and 5.14, on a file system that has no unnamed files.
+  void refuse(std::string_view) {
+    try {
+      shm_test::answer({.number = SYS_memfd_create}, ENOSYS);
+      shm_test::answer({.number = SYS_openat, .argument = 2, .mask = O_TMPFILE, .value = O_TMPFILE},
+                       EOPNOTSUPP);
+      constexpr std::uint32_t populate_write = 23;
+      shm_test::answer({.number = SYS_madvise, .argument = 2, .mask = ~0U, .value = populate_write},
+                       EINVAL);
+    } catch (shm_test::skipped const& missing) {
+      throw skipped(missing.why);
+    }
+  }
+  void begin(std::string_view) {
+    open_at_begin_ = open_files();
+    mark("/shm-test/begin");
+  }
+  void flat(std::string_view allowed) {
+    auto const present = open_files();
+    std::vector<std::string> odd;
+    std::ranges::set_difference(open_at_begin_, present, std::back_inserter(odd));
+    if (!odd.empty()) throw std::logic_error("closed: " + odd.front());
+    std::ranges::set_difference(present, open_at_begin_, std::back_inserter(odd));
+    std::ranges::move(shared_mappings(), std::back_inserter(odd));
+    if (odd.size() == (allowed.empty() ? 0 : part_of(allowed, oob_.rank()))) return;
+    std::string text = std::to_string(odd.size()) + " left";
+    for (auto const& each : odd) text += "; " + each;
+    throw std::logic_error(text);
+  }
   void end(std::string_view) { mark("/shm-test/end"); }
   static void mark(char const* path) {
     if (::access(path, F_OK) == 0) throw std::logic_error("a mark exists");
+  }
+
+  /// Numbers of the open descriptors and what they lead to, sorted.
+  static std::vector<std::string> open_files() {
+    std::vector<std::string> found;
+    for (auto const& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+      auto const target = std::filesystem::read_symlink(entry).string();
+      bool const is_this_list = target.starts_with("/proc/") && target.ends_with("/fd");
+      if (!is_this_list) found.push_back(entry.path().filename().string() + " " + target);
+    }
+    std::ranges::sort(found);
+    return found;
+  }
+  static std::vector<std::string> shared_mappings() {
+    std::vector<std::string> found;
+    std::ifstream maps("/proc/self/maps");
+    for (std::string line; std::getline(maps, line);) {
+      bool const is_shared =
+          line.find("/dev/shm/") != line.npos || line.find("/memfd:") != line.npos;
+      if (is_shared) found.push_back(line);
+    }
+    return found;
   }
 
   shm_test::launch_oob oob_;
   std::optional<shm::group> group_;
   std::vector<bytes_window> windows_;
   std::vector<void*> maps_;
+  std::vector<std::string> open_at_begin_;
 };
 
 void play_all(std::span<char* const> words) {

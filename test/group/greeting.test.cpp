@@ -1,6 +1,7 @@
 #include "shm/group/greeting.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstddef>
 #include <cstring>
 #include <functional>
@@ -234,4 +235,33 @@ TEST_CASE("the first failure of a rank is the one that it reports") {
   exchange.fail({.cause = errc::limit_reached});
   exchange.run(1);
   CHECK(exchange.first_failure().value_or(failure{}).cause == errc::no_space);
+}
+
+TEST_CASE("a bootstrap that fails is the better reason than refused access to rank 0's memory") {
+  auto const reported_after = [](failure const& first) {
+    scripted_oob oob{1, 2, [](int, std::vector<greeting>&) { throw std::runtime_error("lost"); }};
+    greeting_exchange exchange{out_of_band_ref(oob), nobody_passed};
+    exchange.fail(first);
+    exchange.run(2);
+    return exchange.first_failure().value_or(failure{}).cause;
+  };
+  CHECK(reported_after({.cause = errc::not_shareable, .system = ENOENT}) == errc::bootstrap_failed);
+  CHECK(reported_after({.cause = errc::not_shareable}) == errc::not_shareable);
+  CHECK(reported_after({.cause = errc::no_space, .system = ENOSPC}) == errc::no_space);
+}
+
+TEST_CASE("the death of rank 0 is reported unless all have been told of another failure") {
+  for (bool const is_told : {false, true}) {
+    scripted_oob oob{1, 3, [is_told](int, std::vector<greeting>& all) {
+                       if (!is_told) return;
+                       all[2].state = greeting::state::failed;
+                       all[2].cause = errc::no_space;
+                     }};
+    greeting_exchange exchange{out_of_band_ref(oob), nobody_passed};
+    exchange.run(1);
+    exchange.lose_root();
+    auto const found = exchange.first_failure().value_or(failure{});
+    CHECK(found.cause == (is_told ? errc::no_space : errc::peer_lost));
+    CHECK(found.rank == (is_told ? 2 : 0));
+  }
 }

@@ -123,6 +123,15 @@ TEST_CASE("the end of a connection is nothing") {
   CHECK_FALSE(os::receive_parcel(there.number()).has_value());
 }
 
+TEST_CASE("a process that cannot receive is told why, and not that the other end is closed") {
+  try {
+    os::receive_parcel(-1);
+    FAIL("no error");
+  } catch (shm::error const& e) {
+    CHECK(e.details().system == EBADF);
+  }
+}
+
 TEST_CASE("a message that is too short is nothing") {
   auto const [here, there] = connected();
   REQUIRE(::send(here.number(), "short", 5, 0) == 5);

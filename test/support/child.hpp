@@ -17,6 +17,7 @@
 
 #include "support/catch.hpp"
 #include "support/ranks.hpp"
+#include "support/skipped.hpp"
 
 namespace shm_test {
 
@@ -88,11 +89,6 @@ class child {
   }
 
   pid_t pid_;
-};
-
-/// Thrown in a child that cannot have what its test needs.
-struct skipped {
-  std::string why;
 };
 
 /// Runs `body(findings&)` in a forked child. A failed check, an exception or a death fails the

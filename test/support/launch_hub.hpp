@@ -12,6 +12,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <ranges>
 #include <span>
 #include <utility>
 #include <vector>
@@ -27,7 +28,8 @@ namespace shm_test {
 /// Hub of the allgathers: one nonblocking socket per rank, served by the launcher's event loop.
 ///
 /// A rank has at most one block in a round, since it waits for the answer. A rank is lost when its
-/// process is dead or its socket is closed, once everything that it had sent is taken in.
+/// process is dead or its socket is closed, once everything that it had sent is taken in. After a
+/// loss no round succeeds until all others have asked to go on without the lost ones.
 class hub {
  public:
   using clock = std::chrono::steady_clock;
@@ -87,6 +89,11 @@ class hub {
     std::optional<bytes> block;  ///< of the present round
     pid_t pid = 0;
     bool was_let_go = false;
+    bool asks = false;      ///< to go on with the ranks that are left, and waits for the answer
+    bool is_member = true;  ///< takes part in rounds; a lost rank does until the others go on
+
+    [[nodiscard]] bool is_lost() const noexcept { return !socket.is_open(); }
+    [[nodiscard]] bool waits() const noexcept { return block || asks; }
   };
 
   /// Reads once from a rank and handles the frames that are complete.
@@ -131,8 +138,10 @@ class hub {
       auto const end = begin + static_cast<std::ptrdiff_t>(frame_bytes);
       if (header.kind == frame_kind::hello && from.pid == 0) {
         from.pid = sender_pid;
-      } else if (header.kind == frame_kind::block && from.pid != 0 && !from.block) {
+      } else if (header.kind == frame_kind::block && from.pid != 0 && !from.waits()) {
         from.block.emplace(begin + sizeof header, end);
+      } else if (header.kind == frame_kind::ask && from.pid != 0 && !from.waits()) {
+        from.asks = true;
       } else {
         return false;
       }
@@ -145,14 +154,16 @@ class hub {
   void advance() {
     let_go();
     settle_round();
+    settle_members();
     for (peer& each : peers_) flush(each);
   }
 
   void let_go() {
     auto const is_ready = [](peer const& each) { return each.pid != 0; };
-    auto const is_lost = [](peer const& each) { return !each.socket.is_open(); };
     if (!go_time_) {
-      if (!std::ranges::all_of(peers_, is_ready) && std::ranges::none_of(peers_, is_lost)) return;
+      if (!std::ranges::all_of(peers_, is_ready) && std::ranges::none_of(peers_, &peer::is_lost)) {
+        return;
+      }
       go_time_ = clock::now();
     }
     for (peer& each : peers_) {
@@ -167,32 +178,51 @@ class hub {
   /// The rank that is named first stays named, so that late ranks see the same failure as early
   /// ones.
   void settle_round() {
+    auto members = peers_ | std::views::filter(&peer::is_member);
     auto const has_block = [](peer const& each) { return each.block.has_value(); };
-    if (std::ranges::none_of(peers_, has_block)) return;
-    if (!lost_rank_) {
+    if (std::ranges::none_of(members, has_block)) return;
+    if (!missing_rank_) {
       auto const never_comes = std::ranges::find_if(
-          peers_, [](peer const& each) { return !each.block && !each.socket.is_open(); });
-      if (never_comes != peers_.end()) lost_rank_ = index(never_comes);
+          members, [](peer const& each) { return !each.block && (each.asks || each.is_lost()); });
+      if (never_comes != members.end()) missing_rank_ = index(*never_comes);
     }
-    if (lost_rank_) {
-      answer_round(frame({frame_kind::rank_lost, *lost_rank_, 0}));
-    } else if (std::ranges::all_of(peers_, has_block)) {
+    if (missing_rank_) {
+      answer_round(frame({frame_kind::rank_lost, *missing_rank_, 0}));
+    } else if (std::ranges::all_of(members, has_block)) {
       answer_round(gathered());
     }
   }
 
   /// The answer to a round for which every rank has sent its block.
   std::shared_ptr<bytes const> gathered() {
-    std::size_t const block_bytes = peers_.front().block->size();
-    auto const differs = std::ranges::find_if(
-        peers_, [&](peer const& each) { return each.block->size() != block_bytes; });
-    if (differs != peers_.end()) return frame({frame_kind::unequal, index(differs), 0});
+    auto members = peers_ | std::views::filter(&peer::is_member);
+    std::size_t const block_bytes = members.front().block->size();
     bytes payload;
-    payload.reserve(peers_.size() * block_bytes);
-    for (peer const& each : peers_) {
+    for (peer const& each : members) {
+      if (each.block->size() != block_bytes) return frame({frame_kind::unequal, index(each), 0});
       payload.insert(payload.end(), each.block->begin(), each.block->end());
     }
     return frame({frame_kind::all, 0, payload.size()}, payload);
+  }
+
+  /// Leaves lost ranks out of all further rounds, once every other rank has asked for that.
+  void settle_members() {
+    if (!std::ranges::all_of(peers_,
+                             [](peer const& each) { return each.asks || each.is_lost(); }) ||
+        std::ranges::none_of(peers_, &peer::asks)) {
+      return;
+    }
+    std::vector<std::uint32_t> left;
+    for (peer& each : peers_) {
+      each.is_member = !each.is_lost();
+      if (each.is_member) left.push_back(index(each));
+    }
+    missing_rank_.reset();
+    auto const list = std::as_bytes(std::span{left});
+    auto const reply = frame({frame_kind::survivors, 0, list.size()}, list);
+    for (peer& each : peers_) {
+      if (std::exchange(each.asks, false)) answer(each, reply);
+    }
   }
 
   /// Sends one frame to every rank that waits in the present round.
@@ -204,7 +234,7 @@ class hub {
   }
 
   static void answer(peer& to, std::shared_ptr<bytes const> reply) {
-    if (to.socket.is_open()) to.outbox.push_back(std::move(reply));
+    if (!to.is_lost()) to.outbox.push_back(std::move(reply));
   }
 
   /// Writes as much of an outbox as the socket takes; a closed socket is noticed by reading it.
@@ -232,13 +262,13 @@ class hub {
     return made;
   }
 
-  [[nodiscard]] std::uint32_t index(std::vector<peer>::const_iterator at) const noexcept {
-    return static_cast<std::uint32_t>(at - peers_.cbegin());
+  [[nodiscard]] std::uint32_t index(peer const& of) const noexcept {
+    return static_cast<std::uint32_t>(&of - peers_.data());
   }
 
   std::vector<peer> peers_;
   std::optional<clock::time_point> go_time_;
-  std::optional<std::uint32_t> lost_rank_;
+  std::optional<std::uint32_t> missing_rank_;
 };
 
 }  // namespace shm_test

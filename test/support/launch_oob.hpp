@@ -3,6 +3,7 @@
 /// @file
 /// Bootstraps a rank that `launch` started, for failure tests whose ranks may die at any moment.
 
+#include <algorithm>
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
@@ -13,6 +14,7 @@
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <vector>
 
 #include <fcntl.h>
 #include <signal.h>
@@ -64,6 +66,7 @@ class launch_oob {
   launch_oob()
       : size_{detail::launch_number(size_variable, static_cast<int>(max_ranks) + 1)},
         rank_{detail::launch_number(rank_variable, size_)},
+        number_{static_cast<std::uint32_t>(rank_)},
         socket_{detail::launch_number(socket_variable, 1 << 20)} {
     checked(::fcntl(socket_.number(), F_SETFD, FD_CLOEXEC), "launch_oob: socket of the launcher");
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -93,17 +96,33 @@ class launch_oob {
                                " bytes into " + std::to_string(all.size()) + " on " +
                                std::to_string(size_) + " ranks"};
     }
-    frame_header const header{frame_kind::block, static_cast<std::uint32_t>(rank_), mine.size()};
+    frame_header const header{frame_kind::block, number_, mine.size()};
     send(std::as_bytes(std::span{&header, 1}));
     send(mine);
     expect(receive_header(), frame_kind::all, all.size());
     receive(all);
   }
 
+  /// Goes on with the ranks that are left, in their order: rank() and size() count only these.
+  ///
+  /// Collective: all ranks that are not lost; waits until each other one has called this or is
+  ///             lost. An allgather that waits for a rank which has called this fails.
+  /// Errors:     std::runtime_error where the launcher is gone.
+  void go_on_with_survivors() {
+    frame_header const question{frame_kind::ask, number_, 0};
+    send(std::as_bytes(std::span{&question, 1}));
+    auto const answer = receive_header();
+    std::vector<std::uint32_t> left(answer.size_bytes / sizeof number_);
+    expect(answer, frame_kind::survivors, left.size() * sizeof number_);
+    receive(std::as_writable_bytes(std::span{left}));
+    rank_ = static_cast<int>(std::ranges::find(left, number_) - left.begin());
+    size_ = static_cast<int>(left.size());
+  }
+
  private:
   /// Sends the hello with this process's credentials, which the kernel translates for the launcher.
   void say_hello() {
-    frame_header header{frame_kind::hello, static_cast<std::uint32_t>(rank_), 0};
+    frame_header header{frame_kind::hello, number_, 0};
     iovec content{&header, sizeof header};
     ucred const self{::getpid(), ::getuid(), ::getgid()};
     alignas(cmsghdr) char control[CMSG_SPACE(sizeof self)] = {};
@@ -165,6 +184,7 @@ class launch_oob {
 
   int size_;
   int rank_;
+  std::uint32_t number_;  ///< the rank among all that were started, as errors name it
   descriptor socket_;
 };
 

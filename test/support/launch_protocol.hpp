@@ -23,6 +23,8 @@ enum class frame_kind : std::uint32_t {
   all,        ///< launcher to rank: the blocks of all ranks, in rank order
   rank_lost,  ///< launcher to rank: `rank` was lost before it sent its block
   unequal,    ///< launcher to rank: the block of `rank` is not as long as that of rank 0
+  ask,        ///< rank to launcher: go on with the ranks that are left
+  survivors,  ///< launcher to rank, after every rank has asked or is lost: those left, 4 bytes each
 };
 
 /// Heads every frame on the socket, in the byte order of the machine.

@@ -9,7 +9,7 @@
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 
-#include "support/child.hpp"
+#include "support/skipped.hpp"
 
 namespace shm_test {
 
@@ -23,7 +23,7 @@ struct filtered_call {
 };
 
 /// From here on the kernel does nothing for such a call; it fails with `error`, or succeeds where
-/// that is 0. Only in a child. Skips where the kernel has no seccomp.
+/// that is 0. Only in a child. Throws `skipped` where the kernel has no seccomp.
 ///
 /// Source: seccomp(2), SECCOMP_SET_MODE_FILTER. Arguments are little-endian 64-bit words, of which
 ///         the low half is compared.

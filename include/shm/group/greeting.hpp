@@ -129,9 +129,10 @@ class greeting_exchange {
     mine_.state = greeting::state::waiting;
   }
 
-  /// Marks this rank as failed, from the next exchange on.
+  /// Marks this rank as failed, from the next exchange on. The first failure counts, unless it may
+  /// come of rank 0's death: a bootstrap that fails after it is the better reason.
   void fail(failure const& why) {
-    if (own_failure_) return;
+    if (own_failure_ && !may_be_death(*own_failure_)) return;
     own_failure_ = why;
     if (why.rank < 0) own_failure_->rank = mine_.rank;
     mine_.state = greeting::state::failed;
@@ -144,12 +145,16 @@ class greeting_exchange {
   /// Takes rank 0's word for the failure of the whole.
   void rule(failure const& why) noexcept { ruling_ = why; }
 
+  /// Takes rank 0 for dead, which is the failure of the whole unless the exchanges have brought
+  /// another: that one is known to all, also to those that cannot see the death.
+  void lose_root() noexcept {
+    if (!told_failure()) ruling_ = failure{.cause = errc::peer_lost, .rank = 0};
+  }
+
   /// The failure that all ranks report, as far as this rank knows.
   [[nodiscard]] std::optional<failure> first_failure() const {
     if (ruling_) return ruling_;
-    for (auto const& one : all_) {
-      if (one.state == greeting::state::failed) return worded(one.as_failure());
-    }
+    if (auto const* const one = told_failure()) return worded(one->as_failure());
     if (own_failure_) return worded(*own_failure_);
     return std::nullopt;
   }
@@ -181,6 +186,17 @@ class greeting_exchange {
   }
 
  private:
+  /// Whether the system has refused access to rank 0's memory, as it does too where rank 0 is dead.
+  [[nodiscard]] static bool may_be_death(failure const& found) noexcept {
+    return found.cause == errc::not_shareable && found.system != 0;
+  }
+
+  /// The first greeting that tells of a failure; null where none does.
+  [[nodiscard]] greeting const* told_failure() const noexcept {
+    auto const found = std::ranges::find(all_, greeting::state::failed, &greeting::state);
+    return found == all_.end() ? nullptr : &*found;
+  }
+
   /// Adds what the greetings of all say about a failure of one.
   [[nodiscard]] failure worded(failure found) const {
     if (found.cause == errc::not_shareable) found.subject = strangers_in_words();

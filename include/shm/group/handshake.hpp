@@ -207,7 +207,7 @@ class handshake {
     auto const next = sync::load(header.stage);
     if (next == phase::aborted) exchange_.rule(header.rulings[0]);
     if (next != seen) return next;
-    exchange_.rule({.cause = errc::peer_lost, .rank = 0});
+    exchange_.lose_root();
     return phase::aborted;
   }
 
@@ -312,9 +312,7 @@ class handshake {
     }
     if (is_attached()) return hear(phase::passing);
     // Rank 0 has closed the connection, and does not come to the exchange either.
-    if (is_cut_off_ && exchange_.has_missed()) {
-      exchange_.rule({.cause = errc::peer_lost, .rank = 0});
-    }
+    if (is_cut_off_ && exchange_.has_missed()) exchange_.lose_root();
     return phase::aborted;
   }
 

@@ -111,6 +111,8 @@ struct received_parcel {
 
 /// Receives the next parcel; nothing where the other end is closed or sent something else. The
 /// descriptor is missing where this process has no room for it, or where there was not just one.
+///
+/// Errors: as recvmsg(2) says, where this process cannot receive.
 inline std::optional<received_parcel> receive_parcel(int socket) {
   received_parcel result;
   iovec part{&result.what, sizeof result.what};
@@ -121,6 +123,7 @@ inline std::optional<received_parcel> receive_parcel(int socket) {
   message.msg_control = control;
   message.msg_controllen = CMSG_LEN(sizeof(int));  // no room for a second one, which would leak
   auto const got = retry([&] { return ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC); });
+  if (got < 0 && errno != ECONNRESET) throw_last("receiving a descriptor");
   cmsghdr const* const head = got < 0 ? nullptr : CMSG_FIRSTHDR(&message);
   if (head != nullptr && head->cmsg_level == SOL_SOCKET && head->cmsg_type == SCM_RIGHTS) {
     int number = -1;

@@ -126,6 +126,11 @@ void soak_cpp(shm::group& node, counts const& asked) {
   soak(node, "windows", asked.windows, [&](std::uint64_t i) {
     i % 2 == 0 ? make_window<shm::posix_policy>(node, i) : make_window<shm::sls_policy>(node, i);
   });
+  soak(node, "windows of 1 MiB", asked.windows / 50, [&](std::uint64_t i) {
+    constexpr std::size_t half = 512 * 1024;
+    i % 2 == 0 ? void(shm::window<char, shm::posix_policy>(node, half))
+               : void(shm::window<char, shm::sls_policy>(node, half));
+  });
   soak(node, "communicators destroyed before their windows", asked.communicators,
        [&](std::uint64_t) {
          std::vector<shm::window<char>> windows;

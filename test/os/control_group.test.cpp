@@ -147,12 +147,31 @@ TEST_CASE("a container's mount, which shows a part of the tree, is read from the
             .empty());
 }
 
-TEST_CASE("a group outside of the namespace is asked where the namespace begins") {
+TEST_CASE("a group outside of the namespace cannot be asked, and others are not asked for it") {
   tree groups;
   groups.make_v2("", "8192", 0);
-  auto const bounds = os::memory_groups("0::/../elsewhere\n", groups.mount("cgroup2")).bounds();
+  groups.make_v2("/..foo", "4096", 0);
+  CHECK(os::memory_groups("0::/../elsewhere\n", groups.mount("cgroup2")).bounds().empty());
+  CHECK(os::memory_groups("0::/..\n", groups.mount("cgroup2")).bounds().empty());
+  CHECK(os::memory_groups("0::/..foo\n", groups.mount("cgroup2")).bounds().size() == 2);
+}
+
+TEST_CASE("a container's root with a backslash in its name is found") {
+  tree groups;
+  groups.make_v2("/c", "8192", 0);
+  CHECK(os::memory_groups("0::/a\\x2db/c\n", groups.mount("cgroup2", "/a\\134x2db"))
+            .bounds()
+            .size() == 1);
+}
+
+TEST_CASE("a version 2 group has back what its caches of names can give") {
+  tree groups;
+  groups.make("/job", {{"memory.max", "8192"},
+                       {"memory.current", "8192"},
+                       {"memory.stat", "slab_reclaimable 4096\nslab_unreclaimable 4000"}});
+  auto const bounds = os::memory_groups("0::/job\n", groups.mount("cgroup2")).bounds();
   REQUIRE(bounds.size() == 1);
-  CHECK(bounds[0].name.view() == "/");
+  CHECK(bounds[0].room == 4096);
 }
 
 TEST_CASE("a tree that is mounted twice counts once") {

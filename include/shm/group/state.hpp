@@ -135,8 +135,9 @@ class group_state {
   /// What the control groups of this process allow now. Their paths are looked up at the first
   /// call.
   std::vector<os::memory_bound> memory_bounds() {
-    if (!memory_groups_) memory_groups_ = os::memory_groups::of_this_process();
-    return memory_groups_->bounds();
+    // None found may mean that /proc could not be read just then: it is tried again.
+    if (memory_groups_.is_empty()) memory_groups_ = os::memory_groups::of_this_process();
+    return memory_groups_.bounds();
   }
 
   /// Returns a new epoch: the number of the next agreement.
@@ -192,7 +193,7 @@ class group_state {
   int size_;
   pid_t owner_;
   std::uint32_t epoch_ = 0;
-  std::optional<os::memory_groups> memory_groups_;
+  os::memory_groups memory_groups_;
   sync::verdict_word lost_;  ///< a death that this rank has learnt of, on any of its threads
   std::optional<sync::absence> missing_;  ///< why the group's own calls cannot succeed any more
 };

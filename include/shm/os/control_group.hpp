@@ -7,27 +7,33 @@
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "shm/base/text.hpp"
-#include "shm/os/limits.hpp"
 #include "shm/os/process.hpp"
 
 namespace shm::inline v1::os {
 
+/// Bytes that the name of a control group may have in a message; of a longer one the end is kept.
+inline constexpr std::size_t longest_group_name = 60;
+
 /// What one control group allows to all of its processes together. Trivially copyable, so that
 /// ranks can show theirs to each other.
 struct memory_bound {
-  std::uint64_t group = 0;    ///< the same number for every process in the same control group
-  std::uint64_t limit = 0;    ///< in bytes
-  std::uint64_t room = 0;     ///< what is left of it in bytes, with the file cache it can drop
-  fixed_text<72> name{};      ///< the end of its path, for messages
-  std::uint32_t version = 0;  ///< of the control-group interface, 1 or 2
+  std::uint64_t group = 0;  ///< the same number for every process in the same control group
+  std::uint64_t limit = 0;  ///< in bytes
+  std::uint64_t room = 0;   ///< what is left of it in bytes, with the file cache it can drop
+  fixed_text<longest_group_name + 4> name{};  ///< the end of its path, for messages
+  std::uint32_t version = 0;                  ///< of the control-group interface, 1 or 2
 };
+
+static_assert(std::is_trivially_copyable_v<memory_bound>);
 
 /// The control groups whose memory limits bound this process: the one that it is in, and all those
 /// around it. The paths are looked up once; what they allow is read anew each time.
@@ -38,6 +44,8 @@ class memory_groups {
  public:
   /// No groups: nothing is bounded.
   memory_groups() = default;
+
+  [[nodiscard]] bool is_empty() const noexcept { return levels_.empty(); }
 
   /// Finds the groups that /proc names, in the texts of /proc/self/cgroup and /proc/self/mountinfo.
   /// A group that no mount shows cannot be asked, and is left out.
@@ -80,7 +88,7 @@ class memory_groups {
   /// Where a hierarchy of control groups is mounted, and which of its groups is seen there.
   struct mount_place {
     std::string directory;
-    std::string_view root;
+    std::string root;
   };
 
   template <class F>
@@ -132,7 +140,7 @@ class memory_groups {
     take_until(line, ' ');
     bool const is_it = is_v2 ? type == "cgroup2" : type == "cgroup" && has_word(line, "memory");
     if (!is_it) return std::nullopt;
-    return mount_place{.directory = unescaped(directory), .root = root};
+    return mount_place{.directory = unescaped(directory), .root = unescaped(root)};
   }
 
   /// Adds the group at `path` and all around it, as far as `place` shows them.
@@ -143,7 +151,7 @@ class memory_groups {
       inner.remove_prefix(place.root.size());
       if (!inner.empty() && inner.front() != '/') return;
     }
-    if (inner.starts_with("/..")) inner = {};  // outside of what this namespace can see
+    if (inner == "/.." || inner.starts_with("/../")) return;  // not below what is seen here
     for (;;) {
       while (inner.ends_with('/')) inner.remove_suffix(1);
       auto directory = place.directory + std::string(inner);
@@ -170,14 +178,14 @@ class memory_groups {
     return value;
   }
 
-  /// The sum of the file pages that the group can drop, named by `active` and `inactive`.
-  static std::uint64_t file_cache(std::string const& directory, std::string_view active,
-                                  std::string_view inactive) {
+  /// The sum of what the group can drop: of the lines of its memory.stat with one of `names`.
+  static std::uint64_t droppable(std::string const& directory,
+                                 std::initializer_list<std::string_view> names) {
     std::string const text = read_kernel_file((directory + "/memory.stat").c_str());
     std::uint64_t sum = 0;
     for_each_line(text, [&](std::string_view line) {
       auto const name = take_until(line, ' ');
-      if (name != active && name != inactive) return;
+      if (std::ranges::find(names, name) == names.end()) return;
       std::uint64_t bytes = 0;
       std::from_chars(line.data(), line.data() + line.size(), bytes);
       sum += bytes;
@@ -191,10 +199,12 @@ class memory_groups {
     auto const fixed = usage - std::min(usage, cache);
     bound.room = limit - std::min(limit, fixed);
     std::string_view name = of.name;
-    constexpr std::size_t longest = 60;
-    if (name.size() > longest) {
+    if (name.size() > longest_group_name) {
       bound.name.append("…");
-      name.remove_prefix(name.size() - longest);
+      name.remove_prefix(name.size() - longest_group_name);
+      while (!name.empty() && (static_cast<unsigned char>(name.front()) & 0xc0U) == 0x80U) {
+        name.remove_prefix(1);  // the rest of a character that is cut
+      }
     }
     bound.name.append(name);
     return bound;
@@ -204,7 +214,7 @@ class memory_groups {
     auto const limit = number_in(of.directory + "/memory.max");
     if (!limit) return std::nullopt;
     return bound_of(of, *limit, number_in(of.directory + "/memory.current").value_or(0),
-                    file_cache(of.directory, "active_file", "inactive_file"));
+                    droppable(of.directory, {"active_file", "inactive_file", "slab_reclaimable"}));
   }
 
   static std::optional<memory_bound> bound_v1(level const& of) {
@@ -214,7 +224,7 @@ class memory_groups {
     // Without hierarchy, which old kernels allow, a group is not charged for those in it; their
     // processes still see it as one around theirs. It is asked like the others: too strict at most.
     return bound_of(of, *limit, number_in(of.directory + "/memory.usage_in_bytes").value_or(0),
-                    file_cache(of.directory, "total_active_file", "total_inactive_file"));
+                    droppable(of.directory, {"total_active_file", "total_inactive_file"}));
   }
 
   std::vector<level> levels_;

@@ -45,8 +45,8 @@ struct segment_wish {
   /// Whether the other ranks give rank 0 time to go first, even where it loses its processor at
   /// that moment, rather than yielding once.
   bool has_head_start = false;
-  bool is_read_only =
-      false;        ///< whether this rank, on its own, protects the blocks from its stores
+  /// Whether this rank, on its own, protects the blocks from its stores.
+  bool is_read_only = false;
   failure cause{};  ///< where the arguments of this rank are no good
 };
 
@@ -103,9 +103,9 @@ class segment_creation {
   }
 
   /// Whether a refusal may rest on what a rank saw before another had come here, and so had freed
-  /// its part of an earlier window: what control groups allow is read before the vote.
+  /// its part of an earlier window: what control groups allow is read before the first vote.
   [[nodiscard]] bool is_outdated(error const& failed) const noexcept {
-    return !has_looked_again_ && failed.where() == operation::create_window &&
+    return !has_looked_again_ && !has_joined_ && failed.where() == operation::create_window &&
            failed.code() == errc::limit_reached;
   }
 
@@ -116,12 +116,9 @@ class segment_creation {
 
   std::optional<error> try_once() {
     static constexpr std::array<std::string_view, 6> equal = {
-        "the size of an element in bytes",
-        "the policy with its options (as a hash)",
-        "the layout",
-        "the prefault",
-        "the core_dump",
-        "the size of a block in bytes"};
+        "the size of an element in bytes", "the policy with its options (as a hash)",
+        "window_options::layout",          "window_options::prefault",
+        "window_options::core_dump",       "the size of a block in bytes"};
     auto const word = [](auto choice) { return static_cast<std::uint64_t>(choice); };
     proposal const mine{
         .where = operation::create_window,
@@ -130,11 +127,13 @@ class segment_creation {
                       wish_.block_bytes},
         .equal = std::span(equal).first(wish_.has_equal_blocks ? equal.size() : block_argument),
         .cause = failure_before_vote()};
+    has_joined_ = false;
     agreement wishes(state_);
     if (auto failed = wishes.settle(mine, [&] { make_object(wishes.epoch()); })) {
       drop_object();
       return failed;
     }
+    has_joined_ = true;
     proposal const outcome{.where = operation::create_window, .cause = try_to_join()};
     auto failed = agreement(state_).settle(outcome, [&] {
       object_ = {};
@@ -162,15 +161,17 @@ class segment_creation {
 
   /// Returns what is wrong with options, if anything: a number that is none of an enumeration's.
   static failure failure_of(window_options const& options) {
-    auto const is_known = [](auto choice, auto last) { return choice <= last; };
-    std::string_view const unknown = !is_known(options.layout, layout::contiguous) ? "layout"
-                                     : !is_known(options.prefault, prefault::none) ? "prefault"
-                                     : !is_known(options.core_dump, core_dump::include)
-                                         ? "core_dump"
-                                         : "";
-    if (unknown.empty()) return {};
-    return {.cause = errc::invalid_argument,
-            .subject = "window_options::" + std::string(unknown) + " has a value without a name"};
+    failure found;
+    auto const check = [&found](std::string_view name, auto choice, auto last) {
+      if (choice <= last) return;
+      found.cause = errc::invalid_argument;
+      found.subject = "window_options::" + std::string(name) + " is " +
+                      std::to_string(static_cast<std::uint32_t>(choice)) + ", which has no name";
+    };
+    check("layout", options.layout, layout::contiguous);
+    check("prefault", options.prefault, prefault::none);
+    check("core_dump", options.core_dump, core_dump::include);
+    return found;
   }
 
   /// Rank 0: makes the object for the sizes that all ranks have voted with, and writes its header.
@@ -195,7 +196,7 @@ class segment_creation {
                               .settings = state_.settings()});
     require_as_asked(layout.total, page_bytes);
     if (wish_.options.prefault != prefault::none) {
-      require_room(state_, object_.descriptor.number(), layout.total, sizes);
+      require_room(state_, object_.descriptor.number(), layout, sizes);
     }
     map(object_.descriptor.number(), layout.total, page_bytes);
     populate_first(layout, entries.front());
@@ -336,6 +337,7 @@ class segment_creation {
   os::file_descriptor descriptor_;
   int attempt_ = 0;
   bool has_looked_again_ = false;
+  bool has_joined_ = false;     ///< in this attempt: the object was made, and has been opened
   bool has_own_block_ = false;  ///< on rank 0: its block was populated with the header
 };
 

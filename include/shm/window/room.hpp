@@ -7,6 +7,7 @@
 #include <ranges>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "shm/base/size.hpp"
 #include "shm/error.hpp"
@@ -14,6 +15,7 @@
 #include "shm/group/state.hpp"
 #include "shm/os/control_group.hpp"
 #include "shm/os/limits.hpp"
+#include "shm/window/segment_layout.hpp"
 
 namespace shm::inline v1::detail {
 
@@ -32,39 +34,53 @@ inline void show_memory_bounds(group_state& state, std::uint64_t block_bytes, bo
   std::ranges::copy(bounds | std::views::take(shown.count), shown.bounds.begin());
 }
 
-/// Checks for all ranks that each control group has room for the blocks of all ranks in it: a
-/// block is charged to the groups of the rank that populates it. Rank 0 only, once all have voted.
+/// Checks for all ranks that each control group has room for the blocks of all ranks in it, and one
+/// with rank 0 in it for the header: memory is charged to the groups of the rank that populates it.
+/// Rank 0 only, once all have voted.
 ///
 /// Shapes: block_bytes [ranks].
-/// Errors: errc::limit_reached; its rank is the first in the group.
-inline void require_room_in_control_groups(group_state const& state,
+/// Errors: errc::limit_reached; its rank is the first of those in the group.
+inline void require_room_in_control_groups(group_state const& state, std::uint64_t header_bytes,
                                            std::span<std::uint64_t const> block_bytes) {
-  auto const shown_by = [&](std::size_t rank) -> std::span<os::memory_bound const> {
-    auto const& table = state.block().desk_of(static_cast<int>(rank)).memory;
-    return std::span(table.bounds).first(std::min<std::size_t>(table.count, table.bounds.size()));
+  struct demand {
+    os::memory_bound bound;
+    int first = 0;
+    int sharers = 0;
+    std::uint64_t bytes = 0;   // no overflow: less than the window, whose size has been checked
+    std::uint64_t header = 0;  // where rank 0 is in the group
   };
-  for (std::size_t first = 0; first < block_bytes.size(); ++first) {
-    for (auto const& bound : shown_by(first)) {
-      std::uint64_t needed = 0;  // no overflow: less than the window, whose size has been checked
-      int sharers = 0;
-      for (std::size_t rank = 0; rank < block_bytes.size(); ++rank) {
-        auto const is_same = [&](auto const& other) { return other.group == bound.group; };
-        if (std::ranges::none_of(shown_by(rank), is_same)) continue;
-        needed += block_bytes[rank];
-        ++sharers;
+  std::vector<demand> demands;
+  for (int rank = 0; rank < state.size(); ++rank) {
+    auto const& table = state.block().desk_of(rank).memory;
+    auto const count = std::min<std::size_t>(table.count, table.bounds.size());
+    for (auto const& bound : std::span(table.bounds).first(count)) {
+      auto found = std::ranges::find(demands, bound.group,
+                                     [](demand const& one) { return one.bound.group; });
+      if (found == demands.end()) {
+        found = demands.insert(found, {.bound = bound, .first = rank});
+        if (rank == 0) found->header = header_bytes;
       }
-      if (needed <= bound.room) continue;
-      bool const is_v2 = bound.version == 2;
-      throw error(
-          {.cause = errc::limit_reached,
-           .rank = static_cast<int>(first),
-           .subject = std::to_string(sharers) + (sharers == 1 ? " rank needs " : " ranks need ") +
-                      bytes_in_words(needed) + " in the control group " +
-                      std::string(bound.name.view()) + ", which has " + bytes_in_words(bound.room) +
-                      " left of " + bytes_in_words(bound.limit),
-           .remedy = std::string("ask for less, or raise the memory of the job or container (") +
-                     (is_v2 ? "memory.max" : "memory.limit_in_bytes") + ")"});
+      found->bound.room = std::min(found->bound.room, bound.room);  // what was read last, mostly
+      found->bytes += block_bytes[static_cast<std::size_t>(rank)];
+      ++found->sharers;
     }
+  }
+  for (auto const& one : demands) {
+    // What the kernel keeps about pages is charged too: tables of 8 bytes a base page in each
+    // process that touches it, and the object's index. And each processor holds back some pages.
+    auto const margin = one.header + one.bytes / 128 + 512 * 1024;
+    if (one.bytes + margin <= one.bound.room) continue;
+    throw error(
+        {.cause = errc::limit_reached,
+         .rank = one.first,
+         .subject = std::to_string(one.sharers) +
+                    (one.sharers == 1 ? " rank needs " : " ranks need ") +
+                    bytes_in_words(one.bytes) + " in the control group " +
+                    std::string(one.bound.name.view()) + ", which has " +
+                    bytes_in_words(one.bound.room) + " left of " + bytes_in_words(one.bound.limit),
+         .remedy = std::string("ask for less, or raise the memory of the job or "
+                               "container (") +
+                   (one.bound.version == 2 ? "memory.max" : "memory.limit_in_bytes") + ")"});
   }
 }
 
@@ -73,14 +89,14 @@ inline void require_room_in_control_groups(group_state const& state,
 ///
 /// Shapes: block_bytes [ranks].
 /// Errors: errc::no_space, errc::out_of_memory, errc::limit_reached.
-inline void require_room(group_state const& state, int descriptor, std::size_t total,
+inline void require_room(group_state const& state, int descriptor, segment_layout const& layout,
                          std::span<std::uint64_t const> block_bytes) {
-  if (total < unasked_bytes) return;
+  if (layout.total < unasked_bytes) return;
   auto const most = std::ranges::max_element(block_bytes);
-  os::require_room(descriptor, total,
+  os::require_room(descriptor, layout.total,
                    " by all ranks together (" + bytes_in_words(*most) + " by rank " +
                        std::to_string(most - block_bytes.begin()) + ")");
-  require_room_in_control_groups(state, block_bytes);
+  require_room_in_control_groups(state, layout.data_at, block_bytes);
 }
 
 }  // namespace shm::inline v1::detail

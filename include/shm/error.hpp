@@ -82,7 +82,7 @@ constexpr wording words_for(errc cause) noexcept {
       return {
           "no space in the shared-memory file system",
           "enlarge it (mount -o remount,size=…), remove files from it, or take anonymous memory "
-          "instead (KUPL_SHM_TYPE=sls)"};
+          "instead (KUPL_SHM_TYPE=sls, shm::sls_policy)"};
     case errc::limit_reached:
       return {"limit reached", "raise the limit (ulimit -a)"};
     case errc::permission_denied:

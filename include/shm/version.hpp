@@ -14,8 +14,9 @@ inline constexpr int version_major = 0;
 inline constexpr int version_minor = 1;
 inline constexpr int version_patch = 0;
 
-/// Version of every layout in shared memory; processes that differ in it refuse each other. The
-/// inline namespace carries the same number, so that two versions can be linked into one program.
+/// Version of every layout in shared memory, counted from the first release; processes that differ
+/// in it refuse each other. The inline namespace carries the same number, so that two versions can
+/// be linked into one program.
 inline constexpr std::uint32_t layout_version = 1;
 
 }  // namespace shm::inline v1

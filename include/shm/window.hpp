@@ -173,10 +173,12 @@ class window {
   /// Collective: all ranks of the group; no bootstrap call.
   /// Ordering:   rank 0 is the first to return.
   /// Errors:     the same on every rank, and nothing is left: errc::invalid_argument for a negative
-  ///             count; errc::size_overflow; errc::mismatch where T's size, policy or options
-  ///             differ; errc::no_space, errc::out_of_memory and what else the system refuses;
-  ///             errc::peer_lost, errc::peer_left. errc::empty for an invalid group.
-  /// Cost:       two agreements, and the system calls of one mapping on each rank.
+  ///             count, or options without a name; errc::size_overflow; errc::mismatch where T's
+  ///             size, policy or options differ; errc::no_space, errc::out_of_memory,
+  ///             errc::limit_reached and what else the system refuses; errc::peer_lost,
+  ///             errc::peer_left. errc::empty for an invalid group.
+  /// Cost:       two agreements, and the system calls of one mapping on each rank; from 1 MiB on
+  ///             also reading what the system has left.
   template <std::integral Count>
   window(group& ranks, Count count, Policy const& policy = {}, window_options const& options = {})
       : window_(make(ranks, count, policy, options)) {}

@@ -58,6 +58,9 @@ TEST_CASE("appending past the capacity cuts what is appended") {
 TEST_CASE("a text is not cut inside a character") {
   CHECK(text("abcäöü").view() == "abc…");  // ä begins at the last byte before the ellipsis
   CHECK(text("abcdäöü").view() == "abcd…");
+  text cut("abcäöü");
+  cut.append("m");
+  CHECK(cut.view() == "abc…");
 }
 
 TEST_CASE("a view that is not terminated is not read beyond its end") {

@@ -161,8 +161,9 @@ TEST_CASE("more than the limit of address space is limit reached, with the limit
     auto const refused =
         shm_test::failure_of([&] { mapping(file.number(), std::size_t{1} << 41U); });
     RANK_CHECK(found, refused.cause == errc::limit_reached);
-    RANK_CHECK(found, refused.subject.view() ==
-                          "mapping 2 TiB; the address space of this process may have 1 TiB");
+    auto const text = refused.subject.view();
+    RANK_CHECK(found, text.starts_with("mapping 2 TiB; this process uses "));
+    RANK_CHECK(found, text.ends_with(" of address space of 1 TiB"));
     RANK_CHECK(found, refused.remedy.view().find("ulimit -v") != std::string_view::npos);
   });
 }
@@ -170,7 +171,7 @@ TEST_CASE("more than the limit of address space is limit reached, with the limit
 TEST_CASE("a read-only part keeps its bytes and faults, and the rest can be written") {
   shm_test::in_child([](shm_test::findings& found) {
     auto const file = anonymous(3 * page);
-    mapping const whole(file.number(), 3 * page);
+    mapping whole(file.number(), 3 * page);
     whole.bytes()[2 * page] = std::byte{7};
     whole.make_read_only(page);
     whole.bytes()[page - 1] = std::byte{8};

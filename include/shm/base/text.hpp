@@ -23,6 +23,7 @@ class fixed_text {
   /// Adds what there is room for.
   constexpr void append(std::string_view text) noexcept {
     std::size_t const used = view().size();
+    if (used + ellipsis.size() > Capacity - 1 && view().ends_with(ellipsis)) return;  // cut before
     std::size_t const taken = std::min(text.size(), Capacity - 1 - used);
     std::copy_n(text.data(), taken, characters_.data() + used);
     characters_[used + taken] = '\0';

@@ -57,9 +57,9 @@ inline int fail(std::string_view line) {
 /// Refuses an argument of the C function `function`: `what` names it, and says what is wrong.
 [[gnu::cold]] inline int refuse(char const* function, std::string const& what, int rank = -1,
                                 int size = 0) {
-  std::string line = "shm: ";
-  if (rank >= 0) line += "rank " + std::to_string(rank) + " of " + std::to_string(size) + ": ";
-  return fail(line + function + ": invalid argument: " + what + "; correct the call");
+  std::string const who =
+      rank < 0 ? "" : "rank " + std::to_string(rank) + " of " + std::to_string(size) + ": ";
+  return fail("shm: " + who + function + ": invalid argument: " + what + "; correct the call");
 }
 
 /// Whether an error says that a rank is missing: no rank that it names can print it.

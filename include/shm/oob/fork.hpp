@@ -30,7 +30,7 @@ class fork_area {
  public:
   static constexpr std::size_t block_bytes = 256;
 
-  /// Errors: errc::invalid_argument for fewer than one rank; errc::out_of_memory.
+  /// Errors: errc::invalid_argument for fewer than one rank; as `os::mapping`.
   explicit fork_area(int ranks)
       : ranks_(ranks), memory_(os::mapping::shared_with_children(size_bytes(ranks))) {
     auto const n = static_cast<std::size_t>(ranks);
@@ -42,7 +42,6 @@ class fork_area {
   }
   fork_area(fork_area const&) = delete;
   fork_area& operator=(fork_area const&) = delete;
-  ~fork_area() = default;
 
   [[nodiscard]] int size() const noexcept { return ranks_; }
   [[nodiscard]] sync::fence_words& words() noexcept { return *words_; }

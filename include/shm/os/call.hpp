@@ -4,6 +4,8 @@
 #include <sys/resource.h>
 
 #include <cerrno>
+#include <cstdint>
+#include <limits>
 #include <string>
 #include <string_view>
 
@@ -59,12 +61,23 @@ constexpr std::string_view remedy_for(int number) noexcept {
   }
 }
 
+/// Stands for a quantity without a bound.
+inline constexpr std::uint64_t unlimited = std::numeric_limits<std::uint64_t>::max();
+
+/// Returns the soft limit of this process for a resource of getrlimit(2).
+inline std::uint64_t process_limit(int resource) noexcept {
+  rlimit limit{};
+  if (::getrlimit(static_cast<__rlimit_resource>(resource), &limit) != 0) return unlimited;
+  return limit.rlim_cur == RLIM_INFINITY ? unlimited : limit.rlim_cur;
+}
+
 /// Throws the error of a refused system call. `number` is its errno.
 [[noreturn]] inline void throw_refused(int number, std::string_view subject,
                                        std::string_view remedy = {}) {
   std::string text(subject);
-  if (rlimit limit{}; number == EMFILE && ::getrlimit(RLIMIT_NOFILE, &limit) == 0) {
-    text += ", where this process may have " + std::to_string(limit.rlim_cur) + " files open";
+  if (number == EMFILE) {
+    text += ", where this process may have " + std::to_string(process_limit(RLIMIT_NOFILE)) +
+            " files open";
   }
   throw error({.cause = cause_of(number),
                .system = number,

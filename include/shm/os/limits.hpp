@@ -3,25 +3,23 @@
 
 #include <sys/resource.h>
 #include <sys/statfs.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include "shm/base/size.hpp"
 #include "shm/error.hpp"
+#include "shm/os/call.hpp"
 #include "shm/os/process.hpp"
 
 namespace shm::inline v1::os {
-
-/// Stands for a quantity without a bound.
-inline constexpr std::uint64_t unlimited = std::numeric_limits<std::uint64_t>::max();
 
 /// Returns how many bytes are free on the file system of an open object; `unlimited` where it sets
 /// no bound or does not say.
@@ -33,17 +31,17 @@ inline std::uint64_t free_bytes(int descriptor) noexcept {
 
 /// Returns the largest size in bytes that a file of this process may have. A larger one is not
 /// refused but kills the process (SIGXFSZ), also for anonymous memory.
-inline std::uint64_t file_size_limit() noexcept {
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return unlimited;
-  return limit.rlim_cur;
-}
+inline std::uint64_t file_size_limit() noexcept { return process_limit(RLIMIT_FSIZE); }
 
-/// Returns how many bytes of address space this process may have.
-inline std::uint64_t address_space_limit() noexcept {
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return unlimited;
-  return limit.rlim_cur;
+/// Returns how many bytes of address space this process uses; 0 where the kernel does not say.
+///
+/// Source: proc(5), the first number of /proc/self/statm, in pages.
+inline std::uint64_t address_space_bytes() {
+  std::uint64_t pages = 0;
+  for_each_part("/proc/self/statm", [&](std::string_view part) {
+    std::from_chars(part.data(), part.data() + part.size(), pages);
+  });
+  return pages * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
 }
 
 /// Returns how many mappings a process may have; `unlimited` where the kernel does not say.
@@ -77,11 +75,13 @@ inline failure no_room_for_mapping(std::size_t bytes, std::string_view what) {
                        std::to_string(most) + " (vm.max_map_count)",
             .remedy = "free windows, or raise the limit (sysctl -w vm.max_map_count=…)"};
   }
-  if (auto const most = address_space_limit(); most != unlimited) {
-    return {
-        .cause = errc::limit_reached,
-        .subject = subject + "; the address space of this process may have " + bytes_in_words(most),
-        .remedy = "raise the limit (ulimit -v), or ask for less"};
+  auto const used = address_space_bytes();
+  auto const limit = process_limit(RLIMIT_AS);
+  if (limit != unlimited && (used >= limit || bytes > limit - used)) {
+    return {.cause = errc::limit_reached,
+            .subject = subject + "; this process uses " + bytes_in_words(used) +
+                       " of address space of " + bytes_in_words(limit),
+            .remedy = "raise the limit (ulimit -v), or ask for less"};
   }
   return {.cause = errc::out_of_memory, .system = ENOMEM, .subject = subject};
 }

@@ -24,7 +24,7 @@ inline std::size_t base_page_bytes() noexcept {
   return bytes;
 }
 
-/// Owns one shared, writable mapping of a whole object. Moved-from and default-constructed objects
+/// Owns one shared mapping of a whole object. Moved-from and default-constructed objects
 /// own none.
 class mapping {
  public:
@@ -68,7 +68,7 @@ class mapping {
   /// there is a segmentation fault. It counts as one mapping more.
   ///
   /// Errors: errc::limit_reached where mappings run out, errc::out_of_memory.
-  void make_read_only(std::size_t offset) const {
+  void make_read_only(std::size_t offset) {
     auto const part = bytes_.subspan(offset);
     if (part.empty() || ::mprotect(part.data(), part.size(), PROT_READ) == 0) return;
     int const number = errno;

@@ -79,6 +79,17 @@ constexpr std::string_view remedy_for_directory(int number) noexcept {
   }
 }
 
+/// Throws the error of a directory that takes no file.
+[[noreturn]] inline void refuse_file(int number, std::string const& directory) {
+  if (number == ENOSPC) {  // the file would be empty yet: what is used up is not space
+    throw error({.cause = errc::no_space,
+                 .subject = directory + " has no inode left for another file",
+                 .remedy = "raise their number (mount -o remount,nr_inodes=…), remove files, or "
+                           "take anonymous memory instead (KUPL_SHM_TYPE=sls)"});
+  }
+  throw_refused(number, "a file in " + directory, remedy_for_directory(number));
+}
+
 /// Opens a file in `directory` that has no name afterwards, on file systems without O_TMPFILE. A
 /// name that is there already, be it a link that somebody has laid, is neither opened nor followed.
 inline file_descriptor open_removed(std::string const& directory) {
@@ -96,7 +107,7 @@ inline file_descriptor open_removed(std::string const& directory) {
     }
     int const number = errno;
     if (number != EEXIST || tried == most_names) {
-      throw_refused(number, "creating a file in " + directory);
+      refuse_file(number, directory);
     }
   }
 }
@@ -142,15 +153,7 @@ inline shared_object make_unnamed(std::string const& directory, std::size_t byte
                        .origin = origin::unnamed_file};
   if (!object.descriptor.is_open()) {
     if (errno != EOPNOTSUPP && errno != EISDIR) {
-      int const number = errno;
-      if (number == ENOSPC) {  // the file is empty yet: what is used up is not space
-        throw error({.cause = errc::no_space,
-                     .subject = directory + " has no inode left for another file",
-                     .remedy =
-                         "raise their number (mount -o remount,nr_inodes=…), remove files, or take "
-                         "anonymous memory instead (KUPL_SHM_TYPE=sls)"});
-      }
-      throw_refused(number, "a file in " + directory, detail::remedy_for_directory(number));
+      detail::refuse_file(errno, directory);
     }
     object.descriptor = detail::open_removed(directory);
     object.origin = origin::removed_file;

@@ -68,7 +68,9 @@ class segment {
   /// Protects all blocks from stores of this process. What fences need stays writable.
   ///
   /// Errors: as `os::mapping::make_read_only`.
-  void make_read_only() const { mapping_.make_read_only(layout_.data_at); }
+  void make_read_only() {
+    locally(operation::use_window, [&] { mapping_.make_read_only(layout_.data_at); });
+  }
 
   /// Makes room for everything that later calls need, so that they cannot fail for want of memory.
   void reserve() { met_.resize(has_lazy_peers() ? ranks() : 0); }
@@ -142,19 +144,28 @@ class segment {
 
   /// Populates the words through which this rank and `peer` meet, where creation did not.
   ///
-  /// Errors: errc::out_of_memory, on this rank alone, which has not arrived then.
+  /// Errors: errc::out_of_memory (of the file system, where the window lies in one), on this rank
+  ///         alone, which has not arrived then.
   void reserve_words_with(int peer, operation where) {
     if (met_.empty() || met_[static_cast<std::size_t>(peer)]) return;
-    try {
+    locally(where, [&] {
       for (auto* const word : {&peers().word(rank(), peer), &peers().word(peer, rank())}) {
         os::populate(mapping_.bytes(), std::as_writable_bytes(std::span(word, 1)), -1);
       }
+    });
+    met_[static_cast<std::size_t>(peer)] = true;
+  }
+
+  /// Runs a step of this rank alone; what it throws names the rank and the operation.
+  template <class Step>
+  void locally(operation where, Step const& step) const {
+    try {
+      step();
     } catch (error const& refused) {
       auto found = refused.details();
       found.rank = rank();
       throw error(found, {.where = where, .size = size(), .agreed = false});
     }
-    met_[static_cast<std::size_t>(peer)] = true;
   }
 
   std::shared_ptr<group_state> state_;

@@ -58,10 +58,12 @@ inline std::uint64_t mapping_count_limit() {
 /// it is asked where no mapping is left.
 inline std::uint64_t mapping_count() {
   std::uint64_t lines = 0;
+  bool has_gate = false;  // the last line, which the kernel shows but does not count
   for_each_part("/proc/self/maps", [&](std::string_view part) {
     lines += static_cast<std::uint64_t>(std::ranges::count(part, '\n'));
+    has_gate = part.ends_with("[vsyscall]\n");
   });
-  return lines;
+  return lines - (has_gate ? 1 : 0);
 }
 
 /// Explains why the kernel has refused `bytes` bytes of address space, or one mapping more, with
@@ -83,7 +85,12 @@ inline failure no_room_for_mapping(std::size_t bytes, std::string_view what) {
                        " of address space of " + bytes_in_words(limit),
             .remedy = "raise the limit (ulimit -v), or ask for less"};
   }
-  return {.cause = errc::out_of_memory, .system = ENOMEM, .subject = subject};
+  return {.cause = errc::out_of_memory,
+          .system = ENOMEM,
+          .subject = subject,
+          .remedy =
+              "ask for less: the addresses of a process, or what the kernel lets it commit "
+              "(vm.overcommit_memory), do not suffice"};
 }
 
 /// Returns how many bytes the machine can still give without swapping; `unlimited` where the kernel

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <utility>
@@ -35,14 +36,35 @@ class mapping {
   ///
   /// Errors: as for a descriptor.
   static mapping shared_with_children(std::size_t bytes) {
-    return {-1, bytes, MAP_SHARED | MAP_ANONYMOUS};
+    return mapping(map(nullptr, bytes, MAP_SHARED | MAP_ANONYMOUS, -1), bytes);
   }
 
   /// Maps the first `bytes` bytes of the object behind `descriptor`.
   ///
   /// Errors: errc::limit_reached where address space or mappings run out; errc::out_of_memory; else
   ///         as mmap(2) says.
-  mapping(int descriptor, std::size_t bytes) : mapping(descriptor, bytes, MAP_SHARED) {}
+  mapping(int descriptor, std::size_t bytes)
+      : mapping(map(nullptr, bytes, MAP_SHARED, descriptor), bytes) {}
+
+  /// The same at an address that is a multiple of `alignment`, a power of two. The kernel puts
+  /// transparent huge pages only where address and offset agree so.
+  static mapping aligned(int descriptor, std::size_t bytes, std::size_t alignment) {
+    if (alignment <= base_page_bytes()) return {descriptor, bytes};
+    auto const room = checked_add(bytes, alignment);
+    if (!room) throw error({.cause = errc::size_overflow, .subject = bytes_in_words(bytes)});
+    constexpr int nothing = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    mapping reserved(map(nullptr, *room, nothing, -1, PROT_NONE), *room);
+    auto const first = reinterpret_cast<std::uintptr_t>(reserved.bytes_.data());
+    auto const before = *round_up(first, alignment) - first;
+    auto* const address = reserved.bytes_.data() + before;
+    mapping result(map(address, bytes, MAP_SHARED | MAP_FIXED, descriptor), bytes);
+    // What lies around it goes; the address range is this object's own now.
+    if (before > 0) ::munmap(reserved.bytes_.data(), before);
+    auto const end = *round_up(before + bytes, base_page_bytes());
+    if (end < *room) ::munmap(reserved.bytes_.data() + end, *room - end);
+    reserved.bytes_ = {};
+    return result;
+  }
 
   mapping(mapping&& other) noexcept : bytes_(std::exchange(other.bytes_, {})) {}
   mapping& operator=(mapping&& other) noexcept {
@@ -55,6 +77,14 @@ class mapping {
   ~mapping() { reset(); }
 
   [[nodiscard]] std::span<std::byte> bytes() const noexcept { return bytes_; }
+
+  /// Asks for transparent huge pages where the memory is populated from now on. A refusal shows in
+  /// what it then comes in.
+  ///
+  /// Source: madvise(2), MADV_HUGEPAGE.
+  void prefer_huge_pages() const noexcept {
+    ::madvise(bytes_.data(), bytes_.size(), MADV_HUGEPAGE);
+  }
 
   /// Leaves the memory out of core dumps, where every process would write all of it. A refusal is
   /// of no consequence but to their size.
@@ -82,14 +112,17 @@ class mapping {
   }
 
  private:
-  mapping(int descriptor, std::size_t bytes, int kind) {
-    void* const address = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, kind, descriptor, 0);
+  mapping(std::byte* address, std::size_t bytes) noexcept : bytes_(address, bytes) {}
+
+  static std::byte* map(std::byte* where, std::size_t bytes, int flags, int descriptor,
+                        int protection = PROT_READ | PROT_WRITE) {
+    void* const address = ::mmap(where, bytes, protection, flags, descriptor, 0);
     if (address == MAP_FAILED) {
       int const number = errno;
       if (number == ENOMEM) throw error(no_room_for_mapping(bytes, "mapping"));
       throw_refused(number, "mapping " + bytes_in_words(bytes));
     }
-    bytes_ = {static_cast<std::byte*>(address), bytes};
+    return static_cast<std::byte*>(address);
   }
 
   std::span<std::byte> bytes_;

@@ -29,6 +29,13 @@ enum class origin : std::uint32_t {
   removed_file,  ///< a file that had a name for the moment between two system calls
 };
 
+/// What pages an object's memory comes in.
+enum class page_kind : std::uint32_t {
+  base,
+  transparent,  ///< huge where the kernel finds some, when they are populated
+  reserved,     ///< huge, from a pool that is no part of the memory of the rest
+};
+
 /// One shared memory object, of a fixed size, zero everywhere. The memory lives until the last
 /// descriptor and mapping of any process is gone.
 struct shared_object {
@@ -36,6 +43,8 @@ struct shared_object {
   std::size_t bytes = 0;
   std::size_t page_bytes = 0;  ///< the page size that the object's memory comes in
   os::origin origin = os::origin::memfd;
+  os::page_kind pages = os::page_kind::base;
+  bool must_be_huge = false;  ///< whether transparent pages are an error where they are not huge
 };
 
 namespace detail {
@@ -90,6 +99,28 @@ constexpr std::string_view remedy_for_directory(int number) noexcept {
   throw_refused(number, "a file in " + directory, remedy_for_directory(number));
 }
 
+/// Makes anonymous memory of one kind of pages, sealed against resizing.
+///
+/// Source: memfd_create(2); MFD_NOEXEC_SEAL (8, since Linux 6.3) is tried first, since
+///         vm.memfd_noexec may demand it.
+inline shared_object make_memfd(char const* label, std::size_t bytes, std::size_t page_bytes,
+                                page_kind pages, unsigned more_flags = 0) {
+  constexpr unsigned noexec_seal = 8U;
+  unsigned const flags = MFD_CLOEXEC | MFD_ALLOW_SEALING | more_flags;
+  int number = ::memfd_create(label, flags | noexec_seal);
+  if (number < 0 && errno == EINVAL) number = ::memfd_create(label, flags);
+  shared_object object{.descriptor = file_descriptor{number},
+                       .bytes = bytes,
+                       .page_bytes = page_bytes,
+                       .origin = origin::memfd,
+                       .pages = pages};
+  if (!object.descriptor.is_open()) throw_last("anonymous memory (memfd_create)");
+  resize(number, bytes, "anonymous memory");
+  // A refused seal costs a protection against mistakes, nothing else.
+  ::fcntl(number, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+  return object;
+}
+
 /// Opens a file in `directory` that has no name afterwards, on file systems without O_TMPFILE. A
 /// name that is there already, be it a link that somebody has laid, is neither opened nor followed.
 inline file_descriptor open_removed(std::string const& directory) {
@@ -121,23 +152,15 @@ inline std::size_t size_of(int descriptor) noexcept {
 }
 
 /// Makes an object of anonymous memory, sealed against resizing. `label` is seen in /proc only.
-///
-/// Source: memfd_create(2); MFD_NOEXEC_SEAL (8, since Linux 6.3) is tried first, since
-///         vm.memfd_noexec may demand it.
 inline shared_object make_anonymous(char const* label, std::size_t bytes) {
-  constexpr unsigned noexec_seal = 8U;
-  constexpr unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
-  int number = ::memfd_create(label, flags | noexec_seal);
-  if (number < 0 && errno == EINVAL) number = ::memfd_create(label, flags);
-  shared_object object{.descriptor = file_descriptor{number},
-                       .bytes = bytes,
-                       .page_bytes = base_page_bytes(),
-                       .origin = origin::memfd};
-  if (!object.descriptor.is_open()) throw_last("anonymous memory (memfd_create)");
-  detail::resize(number, bytes, "anonymous memory");
-  // A refused seal costs a protection against mistakes, nothing else.
-  ::fcntl(number, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
-  return object;
+  return detail::make_memfd(label, bytes, base_page_bytes(), page_kind::base);
+}
+
+/// Makes an object of anonymous memory that is to be populated in transparent huge pages of
+/// `page_bytes`, as far as the kernel finds any.
+inline shared_object make_transparent(char const* label, std::size_t bytes,
+                                      std::size_t page_bytes) {
+  return detail::make_memfd(label, bytes, page_bytes, page_kind::transparent);
 }
 
 /// Makes an object that is a nameless file in `directory`.

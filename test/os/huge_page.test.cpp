@@ -1,0 +1,140 @@
+#include "shm/os/huge_page.hpp"
+
+#include <bit>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "shm/os/mapping.hpp"
+#include "support/catch.hpp"
+#include "support/directory.hpp"
+#include "support/huge_pages.hpp"
+
+namespace {
+
+namespace os = shm::os;
+using shm::errc;
+
+/// A made-up directory of the kernel's settings of transparent huge pages.
+class thp_settings {
+ public:
+  void write(std::string const& file, std::string const& content) {
+    auto const path = directory_.path() + "/" + file;
+    std::filesystem::create_directories(std::filesystem::path(path).parent_path());
+    std::ofstream(path) << content << '\n';
+  }
+  [[nodiscard]] bool allow(std::size_t page_bytes) const {
+    return os::allows_transparent_huge_pages(page_bytes, directory_.path());
+  }
+
+ private:
+  shm_test::temporary_directory directory_;
+};
+
+constexpr std::size_t two_mib = std::size_t{2} << 20U;
+
+TEST_CASE("the size of huge pages is a power of two, or there are none") {
+  for (auto const bytes : {os::default_huge_page_bytes(), os::transparent_huge_page_bytes()}) {
+    CHECK((bytes == 0 || (std::has_single_bit(bytes) && bytes > os::base_page_bytes())));
+  }
+}
+
+TEST_CASE("transparent huge pages of shared memory are as the kernel's setting says") {
+  struct {
+    char const* text;
+    bool is_allowed;
+  } const table[] = {{"always within_size advise [never] deny force", false},
+                     {"always within_size advise never [deny] force", false},
+                     {"[always] within_size advise never deny force", true},
+                     {"always [within_size] advise never deny force", true},
+                     {"always within_size [advise] never deny force", true},
+                     {"always within_size advise never deny [force]", true},
+                     {"always", false},
+                     {"", false}};
+  for (auto const& row : table) {
+    INFO(row.text);
+    thp_settings settings;
+    settings.write("shmem_enabled", row.text);
+    CHECK(settings.allow(two_mib) == row.is_allowed);
+    settings.write("hugepages-2048kB/shmem_enabled", "always [inherit] within_size advise never");
+    CHECK(settings.allow(two_mib) == row.is_allowed);
+    settings.write("hugepages-2048kB/shmem_enabled", "always inherit within_size [advise] never");
+    CHECK(settings.allow(two_mib));
+    settings.write("hugepages-2048kB/shmem_enabled", "always inherit within_size advise [never]");
+    CHECK_FALSE(settings.allow(two_mib));
+  }
+  CHECK_FALSE(thp_settings().allow(two_mib));
+}
+
+TEST_CASE("reserved huge pages beyond the pool are limit reached, with the command that helps") {
+  auto const page = os::default_huge_page_bytes();
+  if (page == 0) {
+    WARN("skipped: no huge pages here");
+    return;
+  }
+  auto const pool = os::huge_page_pool::of(page);
+  auto const needed = pool.available + 3;
+  auto const refused = shm_test::failure_of([&] { os::make_huge("test", needed * page, page); });
+  CHECK(refused.cause == errc::limit_reached);
+  CHECK(refused.subject.view().starts_with(std::to_string(needed) + " huge pages of "));
+  CHECK(refused.remedy.view() ==
+        "reserve more: sysctl -w vm.nr_hugepages=" + std::to_string(pool.total + 3));
+}
+
+TEST_CASE("a machine without huge pages says so") {
+  auto const refused = shm_test::failure_of(
+      [] { os::make_huge("test", os::base_page_bytes(), os::base_page_bytes()); });
+  CHECK(refused.cause == errc::unsupported);
+}
+
+TEST_CASE("an object of reserved huge pages is mapped in whole pages and counted from the pool") {
+  auto const page = os::default_huge_page_bytes();
+  shm_test::huge_page_reserve const reserve(4);
+  if (!reserve.is_there()) {
+    WARN("skipped: " << reserve.why_not());
+    return;
+  }
+  auto const before = os::huge_page_pool::of(page);
+  auto const object = os::make_huge("test", 2 * page, page);
+  CHECK(object.page_bytes == page);
+  CHECK(object.pages == os::page_kind::reserved);
+  {
+    os::mapping const map(object.descriptor.number(), 2 * page);
+    CHECK(os::huge_page_pool::of(page).available == before.available - 2);  // before any touch
+    os::populate(map.bytes(), map.bytes(), object.descriptor.number());
+    CHECK(reinterpret_cast<std::uintptr_t>(map.bytes().data()) % page == 0);
+    CHECK(map.bytes()[2 * page - 1] == std::byte{0});
+  }
+  CHECK(os::huge_page_pool::of(page).total == before.total);
+}
+
+TEST_CASE("transparent huge pages come where they are allowed, and are counted") {
+  auto const page = os::transparent_huge_page_bytes();
+  shm_test::transparent_setting const setting("advise");
+  if (!setting.is_there() || page == 0) {
+    WARN("skipped: " << setting.why_not());
+    return;
+  }
+  auto const object = os::make_transparent("test", 4 * page, page);
+  auto const map = os::mapping::aligned(object.descriptor.number(), 4 * page, page);
+  CHECK(reinterpret_cast<std::uintptr_t>(map.bytes().data()) % page == 0);
+  map.prefer_huge_pages();
+  CHECK(os::transparent_bytes_at(map.bytes().data()) == 0);
+  os::populate(map.bytes(), map.bytes().subspan(page, 2 * page), object.descriptor.number());
+  CHECK(os::transparent_bytes_at(map.bytes().data()) == 2 * page);
+}
+
+TEST_CASE("an aligned mapping begins on its boundary, and unmaps all of itself") {
+  auto const object = os::make_anonymous("test", 3 * os::base_page_bytes());
+  std::uint64_t const before = os::mapping_count();
+  for (std::size_t alignment = os::base_page_bytes(); alignment <= (64U << 20U); alignment *= 2) {
+    auto const map =
+        os::mapping::aligned(object.descriptor.number(), 3 * os::base_page_bytes(), alignment);
+    CHECK(reinterpret_cast<std::uintptr_t>(map.bytes().data()) % alignment == 0);
+    map.bytes()[3 * os::base_page_bytes() - 1] = std::byte{1};
+    CHECK(os::mapping_count() <= before + 1);
+  }
+  CHECK(os::mapping_count() == before);
+}
+
+}  // namespace

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "support/catch.hpp"
+#include "support/huge_pages.hpp"
 #include "support/ranks.hpp"
 #include "support/same.hpp"
 #include "window/behaviours.hpp"
@@ -31,9 +32,9 @@ using shm_test::on_all_rank_counts;
 using shm_test::on_ranks;
 
 template <class Policy>
-void run_behaviours(shm::backend chosen = shm::backend::posix) {
+void run_behaviours(shm::settings const& values = {}) {
   for (auto const& one : shm_test::window_behaviours<Policy>()) {
-    SECTION(one.sentence) { on_all_rank_counts(one.body, shm::settings{.backend = chosen}); }
+    SECTION(one.sentence) { on_all_rank_counts(one.body, values); }
   }
 }
 
@@ -86,11 +87,31 @@ TEST_CASE("every behaviour of windows holds with posix_policy") {
 TEST_CASE("every behaviour of windows holds with sls_policy") { run_behaviours<shm::sls_policy>(); }
 
 TEST_CASE("every behaviour of windows holds with the backend posix chosen at run time") {
-  run_behaviours<shm::runtime_policy>(shm::backend::posix);
+  run_behaviours<shm::runtime_policy>({.backend = shm::backend::posix});
 }
 
 TEST_CASE("every behaviour of windows holds with the backend sls chosen at run time") {
-  run_behaviours<shm::runtime_policy>(shm::backend::sls);
+  run_behaviours<shm::runtime_policy>({.backend = shm::backend::sls});
+}
+
+TEST_CASE("every behaviour of windows holds on reserved huge pages") {
+  shm_test::huge_page_reserve const reserve(64);
+  if (!reserve.is_there()) {
+    WARN("skipped: " << reserve.why_not());
+    return;
+  }
+  run_behaviours<shm::runtime_policy>(
+      {.backend = shm::backend::sls, .pages = shm::pages::prefer_huge});
+}
+
+TEST_CASE("every behaviour of windows holds on transparent huge pages") {
+  shm_test::transparent_setting const setting("advise");
+  if (!setting.is_there()) {
+    WARN("skipped: " << setting.why_not());
+    return;
+  }
+  run_behaviours<shm::runtime_policy>(
+      {.backend = shm::backend::sls, .pages = shm::pages::prefer_huge});
 }
 
 TEMPLATE_TEST_CASE("a frozen window is read, and a store into any block of it is a fault", "",

@@ -90,7 +90,9 @@ constexpr wording words_for(errc cause) noexcept {
     case errc::unsupported:
       return {"not supported here", "choose another backend (KUPL_SHM_TYPE)"};
     case errc::bootstrap_failed:
-      return {"the bootstrap failed", "see what the bootstrap itself reports"};
+      return {"the bootstrap failed",
+              "see what the bootstrap itself reports; it must gather equal blocks of bytes, in the "
+              "order of the ranks"};
     case errc::not_shareable:
       return {"ranks cannot share memory",
               "split the communicator by machine first (shm::mpi_oob::node_of, or "

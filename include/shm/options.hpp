@@ -23,11 +23,60 @@ enum class core_dump : std::uint32_t {
   include,    ///< a dump has all of it, as far as /proc/self/coredump_filter says
 };
 
+/// On which NUMA nodes the memory of a window lies. A wish: where a node is full, pages come from
+/// others, and `window::residency` tells.
+class place {
+ public:
+  static place const owner;  ///< each block on the node of the rank that owns it
+  static place const
+      interleave;  ///< pages of each block in turn on all nodes of its kind of memory
+  /// Everything on one node, which must exist and have memory.
+  static constexpr place node(int number) noexcept { return place(number); }
+
+  constexpr place() noexcept = default;
+
+  [[nodiscard]] constexpr bool is_interleaved() const noexcept { return number_ == all_nodes; }
+  /// The node, or -1 where it is not one for all.
+  [[nodiscard]] constexpr int number() const noexcept { return number_ < 0 ? -1 : number_; }
+  friend constexpr bool operator==(place, place) noexcept = default;
+  /// Whether it names anything: negative nodes do not exist.
+  [[nodiscard]] constexpr bool is_known() const noexcept { return number_ >= all_nodes; }
+  /// A number that tells it from every other.
+  [[nodiscard]] constexpr int code() const noexcept { return number_; }
+
+ private:
+  static constexpr int owners_node = -1;
+  static constexpr int all_nodes = -2;
+
+  constexpr explicit place(int number) noexcept : number_(number < 0 ? all_nodes - 1 : number) {}
+  struct interleaved {};
+  constexpr explicit place(interleaved) noexcept : number_(all_nodes) {}
+
+  int number_ = owners_node;
+};
+inline constexpr place place::owner{};
+inline constexpr place place::interleave{place::interleaved{}};
+
+/// Which pages anonymous memory comes in.
+enum class pages : std::uint32_t {
+  base,          ///< the machine's base pages
+  prefer_huge,   ///< reserved huge pages, else transparent ones, else base pages, with a warning
+  require_huge,  ///< huge pages of either kind, or an error
+};
+
+/// Which memory anonymous memory lies in.
+enum class memory : std::uint32_t {
+  ordinary,            ///< what processes get without asking
+  prefer_on_package,   ///< high-bandwidth memory, else ordinary memory, with a warning
+  require_on_package,  ///< high-bandwidth memory, or an error
+};
+
 /// What can be chosen for one window. The same on every rank.
 struct window_options {
   shm::layout layout = shm::layout::page_aligned;
   shm::prefault prefault = shm::prefault::populate;
   shm::core_dump core_dump = shm::core_dump::leave_out;
+  shm::place place{};
 };
 
 /// How the ranks of a window wait for each other. The result never depends on it.

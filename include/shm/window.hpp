@@ -21,6 +21,7 @@
 #include "shm/residency.hpp"
 #include "shm/window/creation.hpp"
 #include "shm/window/segment.hpp"
+#include "shm/window/wish.hpp"
 
 namespace shm::inline v1 {
 
@@ -114,32 +115,6 @@ class untyped_window {
   int rank_ = -1;
   int size_ = 0;
 };
-
-/// Returns the wish for `count` elements of `element_bytes` bytes. A count that cannot be is told
-/// to all ranks by the vote, not thrown early: the others would wait.
-template <std::integral Count>
-segment_wish wish_for(Count count, std::size_t element_bytes, window_options const& options) {
-  segment_wish wish{.element_bytes = element_bytes, .options = options};
-  if constexpr (std::signed_integral<Count>) {
-    if (count < 0) {
-      wish.cause = {.cause = errc::invalid_argument,
-                    .rank = -1,
-                    .subject = "a count of " + std::to_string(count) + " elements",
-                    .remedy = "ask for 0 or more"};
-      return wish;
-    }
-  }
-  auto const bytes = checked_multiply(static_cast<std::size_t>(count), element_bytes);
-  if (!bytes) {
-    wish.cause = {
-        .cause = errc::size_overflow,
-        .rank = -1,
-        .subject = std::to_string(count) + " elements of " + bytes_in_words(element_bytes),
-        .remedy = {}};
-  }
-  wish.block_bytes = bytes.value_or(0);
-  return wish;
-}
 
 }  // namespace detail
 
@@ -264,17 +239,22 @@ class window {
 
   /// The page size in bytes that was really obtained; 0 where the window is empty.
   [[nodiscard]] std::size_t page_size() const noexcept {
-    return valid() ? window_.segment()->header().page_bytes : 0;
+    return valid() ? window_.segment()->page_bytes() : 0;
   }
 
   /// What the window's memory is.
   ///
   /// Errors: errc::empty.
   [[nodiscard]] shm::residency residency() const {
-    auto const& header = window_.segment_for(operation::use_window).header();
-    return {.backend = std::string(header.backend.view()),
-            .page_bytes = header.page_bytes,
-            .origin = header.origin};
+    auto const& segment = window_.segment_for(operation::use_window);
+    shm::residency result{.backend = std::string(segment.header().backend.view()),
+                          .page_bytes = segment.page_bytes(),
+                          .origin = segment.header().origin,
+                          .nodes = {}};
+    for (int r = 0; r < size(); ++r) {
+      result.nodes.push_back(detail::node_of(segment.block(r), segment.object_page_bytes()));
+    }
+    return result;
   }
 
  private:

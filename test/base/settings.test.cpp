@@ -1,8 +1,11 @@
 #include "shm/base/settings.hpp"
 
+#include <cstdint>
 #include <cstdlib>
+#include <set>
 #include <string>
 #include <type_traits>
+#include <vector>
 
 #include "support/catch.hpp"
 
@@ -142,6 +145,57 @@ TEST_CASE("settings that differ in one value are different") {
   other = {};
   other.first_number = 1;
   CHECK_FALSE(usual == other);
+}
+
+TEST_CASE("huge pages, on-package memory, its nodes and verbosity come from the environment") {
+  variable const v0("KUPL_SHM_TYPE", "sls");
+  variable const v1("KUPL_SHM_ENABLE_HUGEPAGE", "y");
+  variable const v2("KUPL_SHM_ON_PACKAGE", "y");
+  variable const v3("SHM_HBM_NODES", "2,16-31");
+  variable const v4("SHM_VERBOSE", "y");
+  auto const found = shm::read_environment();
+  CHECK(found.remarks.empty());
+  CHECK(found.values.pages == shm::pages::prefer_huge);
+  CHECK(found.values.memory == shm::memory::prefer_on_package);
+  CHECK(found.values.high_bandwidth_nodes.view() == "2,16-31");
+  CHECK(found.values.is_verbose);
+}
+
+TEST_CASE("a switch that is neither y nor n is off, with one remark that names the choices") {
+  for (auto const* name : {"KUPL_SHM_ENABLE_HUGEPAGE", "KUPL_SHM_ON_PACKAGE", "SHM_VERBOSE"}) {
+    variable const v0("KUPL_SHM_TYPE", "sls");
+    variable const v1(name, "1");
+    auto const found = shm::read_environment();
+    CHECK(found.values == shm::settings{.backend = shm::backend::sls});
+    REQUIRE(found.remarks.size() == 1);
+    CHECK(has(found.remarks[0], std::string(name) + "=1 "));
+    CHECK(has(found.remarks[0], "choices: y, n"));
+  }
+}
+
+TEST_CASE("huge pages that the backend posix cannot give are a remark") {
+  variable const v0("KUPL_SHM_ENABLE_HUGEPAGE", "y");
+  auto const found = shm::read_environment();
+  REQUIRE(found.remarks.size() == 1);
+  CHECK(has(found.remarks[0], "KUPL_SHM_ENABLE_HUGEPAGE=y has no effect"));
+  CHECK(has(found.remarks[0], "KUPL_SHM_TYPE=sls"));
+}
+
+TEST_CASE("digests of settings differ by each of them") {
+  std::vector<shm::settings> all(8);
+  all[1].backend = shm::backend::sls;
+  all[2].fence = shm::fence_algorithm::counter;
+  all[3].first_number = 1;
+  all[4].pages = shm::pages::prefer_huge;
+  all[5].memory = shm::memory::prefer_on_package;
+  all[6].is_verbose = true;
+  all[7].high_bandwidth_nodes = "1";
+  std::set<std::uint64_t> digests;
+  for (auto const& one : all) {
+    digests.insert(one.digest());
+    CHECK((one == all[0]) == (&one == &all[0]));
+  }
+  CHECK(digests.size() == all.size());
 }
 
 }  // namespace

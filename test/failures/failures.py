@@ -210,6 +210,10 @@ def control_groups(tests):
                    ["--prefix", "all", memory.prefix()],
                    ["comm", "window=32000k", "window=16m", "write", "check"],
                    [ok, "^error .*2 ranks need 62.5 MiB in the control group", ok, ok, ok])
+        tests.case("a large block and small ones in one control group",
+                   ["--prefix", "all", memory.prefix()],
+                   ["comm", "window=63900k,341k,341k", "window=16m", "write", "check"],
+                   [ok, "^error .*3 ranks need 63.0684 MiB in the control group", ok, ok, ok], ranks=3)
         tests.case("windows of earlier creations count", ["--prefix", "all", memory.prefix()],
                    ["comm", "window=16m", "window=20m", "drop", "window=20m"],
                    [ok, ok, "^error .*2 ranks need 40 MiB in the control group", ok, ok])

@@ -17,16 +17,16 @@ using detail::desk;
 namespace {
 
 /// Zeroed memory for a control block.
-class memory {
+class zeroed {
  public:
-  explicit memory(int ranks)
+  explicit zeroed(int ranks)
       : bytes_(control_block::size_bytes(ranks)),
         at_(static_cast<std::byte*>(::operator new(bytes_, std::align_val_t{line_bytes}))) {
     std::memset(at_, 0, bytes_);
   }
-  memory(memory const&) = delete;
-  memory& operator=(memory const&) = delete;
-  ~memory() { ::operator delete(at_, std::align_val_t{line_bytes}); }
+  zeroed(zeroed const&) = delete;
+  zeroed& operator=(zeroed const&) = delete;
+  ~zeroed() { ::operator delete(at_, std::align_val_t{line_bytes}); }
 
   [[nodiscard]] std::byte* begin() const noexcept { return at_; }
   [[nodiscard]] std::byte* end() const noexcept { return at_ + bytes_; }
@@ -61,7 +61,7 @@ TEST_CASE("everything in a control block is copied byte by byte") {
 
 TEST_CASE("the parts of a control block follow each other and fill it") {
   for (int const ranks : {1, 2, 3, 8, 100}) {
-    memory const whole(ranks);
+    zeroed const whole(ranks);
     control_block const block(whole.begin(), ranks);
     CHECK(begin_of(block.header()) == whole.begin());
     CHECK(begin_of(block.line(0)) == end_of(block.header()));
@@ -72,7 +72,7 @@ TEST_CASE("the parts of a control block follow each other and fill it") {
 }
 
 TEST_CASE("what different ranks write is never on one line") {
-  memory const whole(3);
+  zeroed const whole(3);
   control_block const block(whole.begin(), 3);
   for (int rank = 0; rank < 3; ++rank) {
     CHECK(is_on_line(block.line(rank)));
@@ -92,7 +92,7 @@ TEST_CASE("what different ranks write is never on one line") {
 }
 
 TEST_CASE("ballots of consecutive epochs are different, and of every second one the same") {
-  memory const whole(2);
+  zeroed const whole(2);
   control_block const block(whole.begin(), 2);
   CHECK(&block.ballot_of(1, 6) == &block.ballot_of(1, 8));
   CHECK(&block.ballot_of(1, 6) != &block.ballot_of(1, 7));
@@ -101,7 +101,7 @@ TEST_CASE("ballots of consecutive epochs are different, and of every second one 
 }
 
 TEST_CASE("a control block is of its nonce only, in its layout and for its number of ranks") {
-  memory const whole(3);
+  zeroed const whole(3);
   control_block const block(whole.begin(), 3);
   os::identifier const nonce{11, 22};
   auto& header = block.header();
@@ -122,7 +122,7 @@ TEST_CASE("a control block is of its nonce only, in its layout and for its numbe
 }
 
 TEST_CASE("fresh memory of zeros is a control block in which nothing has happened") {
-  memory const whole(2);
+  zeroed const whole(2);
   control_block const block(whole.begin(), 2);
   CHECK(block.header().stage == detail::phase::exchanging);
   CHECK_FALSE(block.header().deaths.settled().has_value());

@@ -69,21 +69,22 @@ TEST_CASE("a greeting has 256 bytes, with the version in the first twelve") {
 }
 
 TEST_CASE("proper greetings are no failure, and everybody's are kept") {
-  scripted_oob oob{1, 3, [](int, std::vector<greeting>& all) { all[2].settings.first_number = 9; }};
+  scripted_oob oob{1, 3, [](int, std::vector<greeting>& all) { all[2].settings = 9; }};
   greeting_exchange exchange{out_of_band_ref(oob), nobody_passed};
   exchange.run(1);
   CHECK_FALSE(exchange.first_failure().has_value());
-  CHECK(exchange.from(2).settings.first_number == 9);
+  CHECK(exchange.from(2).settings == 9);
   CHECK(oob.calls == 1);
 }
 
-TEST_CASE("garbage from the allgather is a failure of the bootstrap, of the first such rank") {
+// In these the rank under test is rank 1: it is the one that has received wrongly.
+TEST_CASE("garbage from the allgather is a failure of the bootstrap of who has received it") {
   auto const found = found_in_first([](int, std::vector<greeting>& all) {
     std::memset(static_cast<void*>(&all[1]), 0x5a, 2 * sizeof(greeting));
   });
   CHECK(found.cause == errc::bootstrap_failed);
   CHECK(found.rank == 1);
-  CHECK(contains(found.subject.view(), "did not bring this rank's message to its place"));
+  CHECK(contains(found.subject.view(), "did not bring the message of rank 1 to its place"));
 }
 
 TEST_CASE("an allgather that leaves its result untouched is a failure of the bootstrap") {
@@ -91,20 +92,21 @@ TEST_CASE("an allgather that leaves its result untouched is a failure of the boo
     std::memset(static_cast<void*>(all.data()), 0, all.size() * sizeof(greeting));
   });
   CHECK(found.cause == errc::bootstrap_failed);
-  CHECK(found.rank == 0);
+  CHECK(found.rank == 1);
 }
 
 TEST_CASE("messages in the wrong order are a failure of the bootstrap") {
   auto const found =
       found_in_first([](int, std::vector<greeting>& all) { std::swap(all[0], all[2]); });
   CHECK(found.cause == errc::bootstrap_failed);
-  CHECK(found.rank == 0);
+  CHECK(found.rank == 1);
 }
 
-TEST_CASE("two ranks with one number are a failure of the bootstrap") {
+TEST_CASE("two processes with one rank are a mismatch that names it") {
   auto const found = found_in_first([](int, std::vector<greeting>& all) { all[2].rank = 1; });
-  CHECK(found.cause == errc::bootstrap_failed);
-  CHECK(found.rank == 2);
+  CHECK(found.cause == errc::mismatch);
+  CHECK(found.rank == 1);
+  CHECK(contains(found.subject.view(), "two processes say that they are rank 1"));
 }
 
 TEST_CASE("another version of the layout is a mismatch that names both") {

@@ -101,10 +101,13 @@ struct complete {
   std::string_view name_in(shm::settings const& values) const noexcept {
     return values.fence == shm::fence_algorithm::linear ? "complete, linear" : "complete, other";
   }
-  int attempts() const noexcept { return 3; }
-  std::size_t page_bytes(int attempt) const { return attempt == 0 ? 2U << 20U : 4096U; }
-  void place(std::span<std::byte> mine) const {
-    log->push_back("place " + std::to_string(mine.size()));
+  int attempts(shm::settings const&) const noexcept { return 3; }
+  std::size_t page_bytes(int attempt, shm::settings const&) const {
+    return attempt == 0 ? 2U << 20U : 4096U;
+  }
+  void place(shm::block_request const& block) const {
+    log->push_back("place " + std::to_string(block.mine.size()) + " attempt " +
+                   std::to_string(block.attempt));
   }
   shared_object create(segment_request const& request) const {
     log->push_back("create " + std::to_string(request.bytes) + " attempt " +
@@ -129,7 +132,7 @@ TEST_CASE("a minimal policy has its name, one attempt and base pages") {
 
 TEST_CASE("a minimal policy makes the object that it is asked for") {
   minimal const policy;
-  auto const object = segment_policy_ref(policy, {}).create({.bytes = 8192, .settings = {}});
+  auto const object = segment_policy_ref(policy, {}).create(8192, 4096, 0);
   CHECK(object.descriptor.is_open());
   CHECK(object.bytes == 8192);
 }
@@ -137,7 +140,7 @@ TEST_CASE("a minimal policy makes the object that it is asked for") {
 TEST_CASE("placing with a policy that does not place does nothing") {
   minimal const policy;
   std::vector<std::byte> block(4096, std::byte{1});
-  segment_policy_ref(policy, {}).place(block);
+  segment_policy_ref(policy, {}).place({.mine = block, .attempt = 1});
   CHECK(block == std::vector<std::byte>(4096, std::byte{1}));
 }
 
@@ -164,8 +167,8 @@ TEST_CASE("a policy's place is run once, on the block that is given") {
   std::vector<std::string> log;
   complete const policy{&log};
   std::vector<std::byte> block(4096);
-  segment_policy_ref(policy, {}).place(block);
-  CHECK(log == std::vector<std::string>{"place 4096"});
+  segment_policy_ref(policy, {}).place({.mine = block, .attempt = 1});
+  CHECK(log == std::vector<std::string>{"place 4096 attempt 1"});
 }
 
 TEST_CASE("a policy's place is not run on an empty block") {
@@ -178,8 +181,7 @@ TEST_CASE("a policy's place is not run on an empty block") {
 TEST_CASE("a policy's create sees the whole request") {
   std::vector<std::string> log;
   complete const policy{&log};
-  auto const object =
-      segment_policy_ref(policy, {}).create({.bytes = 4096, .attempt = 2, .settings = {}});
+  auto const object = segment_policy_ref(policy, {}).create(4096, 4096, 2);
   CHECK(log == std::vector<std::string>{"create 4096 attempt 2"});
 }
 

@@ -1,16 +1,27 @@
 #include "shm/policy/sls.hpp"
 
+#include <algorithm>
+#include <cstddef>
+#include <string>
+#include <string_view>
 #include <type_traits>
+#include <utility>
 
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "shm/shm.hpp"
 #include "support/catch.hpp"
 #include "support/child.hpp"
 #include "support/directory.hpp"
+#include "support/huge_pages.hpp"
+#include "support/ranks.hpp"
+#include "support/same.hpp"
 
 namespace {
+
+using shm_test::failure_of;
 
 static_assert(shm::segment_policy<shm::sls_policy>);
 
@@ -40,6 +51,168 @@ TEST_CASE("the backend sls is not bounded by the size of /dev/shm") {
     shm::os::populate(map.bytes(), map.bytes(), object.descriptor.number());
     RANK_CHECK(found, map.bytes()[8 * mib - 1] == std::byte{0});
   });
+}
+
+using shm_test::findings;
+using shm_test::huge_page_reserve;
+using shm_test::on_all_rank_counts;
+using shm_test::on_ranks;
+using shm_test::transparent_setting;
+
+constexpr std::size_t four_mib = 4 * mib;
+constexpr shm::sls_policy prefers_huge{.pages = shm::pages::prefer_huge};
+constexpr shm::sls_policy requires_huge{.pages = shm::pages::require_huge};
+
+std::size_t base_page() { return shm::os::base_page_bytes(); }
+
+/// Runs `body` on forked ranks that have no huge pages to hope for.
+void without_huge_pages(shm_test::rank_body const& body) {
+  transparent_setting const never("never");
+  if (shm::os::huge_page_pool::of(shm::os::default_huge_page_bytes()).available > 0 ||
+      shm::os::allows_transparent_huge_pages(shm::os::transparent_huge_page_bytes())) {
+    WARN("skipped: this machine has huge pages");
+    return;
+  }
+  on_ranks(3, body);
+}
+
+/// Whether a window is zeroed, and shows to all what each rank writes.
+bool is_right(shm::window<int, shm::sls_policy>& w) {
+  bool right = std::ranges::all_of(w.local(), [](int value) { return value == 0; });
+  std::ranges::fill(w.local(), w.rank() + 1);
+  w.fence();
+  for (int r = 0; r < w.size(); ++r) {
+    right = right && std::ranges::all_of(std::as_const(w)[r], [r](int v) { return v == r + 1; });
+  }
+  w.fence();
+  return right;
+}
+
+TEST_CASE("windows come in reserved huge pages where there are enough, and give them back") {
+  auto const page = shm::os::default_huge_page_bytes();
+  huge_page_reserve const reserve(24);
+  if (!reserve.is_there() || page != 2 * mib) {
+    WARN("skipped: " << reserve.why_not());
+    return;
+  }
+  auto const before = shm::os::huge_page_pool::of(page).available;
+  for (auto const& policy : {prefers_huge, requires_huge}) {
+    on_all_rank_counts([&](shm::group& node, findings& found) {
+      {
+        // Rank 1 has an odd size, and the last one nothing.
+        auto const count = four_mib / sizeof(int) + (node.rank() == 1 ? 3 : 0);
+        bool const is_empty = node.size() > 2 && node.rank() == node.size() - 1;
+        shm::window<int, shm::sls_policy> w(node, is_empty ? 0 : count, policy);
+        RANK_CHECK(found, w.page_size() == page);
+        RANK_CHECK(found, w.residency().page_bytes == page);
+        RANK_CHECK(found, w.residency().nodes.front() >= 0);
+        RANK_CHECK(found, is_right(w));
+        node.barrier();
+      }
+      node.barrier();
+      RANK_CHECK(found, shm::os::huge_page_pool::of(page).available == before);
+      node.barrier();
+    });
+  }
+}
+
+TEST_CASE("windows come in transparent huge pages where none are reserved but they are allowed") {
+  auto const page = shm::os::transparent_huge_page_bytes();
+  transparent_setting const setting("advise");
+  if (!setting.is_there() || page != 2 * mib ||
+      shm::os::huge_page_pool::of(shm::os::default_huge_page_bytes()).available > 0) {
+    WARN("skipped: " << setting.why_not());
+    return;
+  }
+  for (auto const& policy : {prefers_huge, requires_huge}) {
+    on_all_rank_counts([&](shm::group& node, findings& found) {
+      shm::window<int, shm::sls_policy> w(node, four_mib / sizeof(int), policy);
+      RANK_CHECK(found, w.page_size() == page);
+      RANK_CHECK(found, shm::os::transparent_bytes_at(
+                            reinterpret_cast<std::byte const*>(w[0].data()) - page) >= four_mib);
+      RANK_CHECK(found, is_right(w));
+    });
+  }
+}
+
+TEST_CASE("preferred huge pages that nobody has become base pages, and the window is right") {
+  without_huge_pages([](shm::group& node, findings& found) {
+    shm::window<int, shm::sls_policy> w(node, four_mib / sizeof(int), prefers_huge);
+    RANK_CHECK(found, w.page_size() == base_page());
+    RANK_CHECK(found, is_right(w));
+  });
+}
+
+TEST_CASE("required huge pages that nobody has are one error that says how to get them") {
+  without_huge_pages([](shm::group& node, findings& found) {
+    auto const text = shm_test::message_of(
+        [&] { shm::window<int, shm::sls_policy>(node, four_mib / sizeof(int), requires_huge); });
+    RANK_CHECK(found, shm_test::is_same_everywhere(node, text));
+    RANK_CHECK(found, text.find("rank 0 of 3: creating a window: ") != std::string::npos);
+    RANK_CHECK(found, text.find("nr_hugepages") != std::string::npos);
+    RANK_CHECK(found, text.find("shmem_enabled") != std::string::npos);
+    shm::window<int, shm::sls_policy>(node, 5, shm::sls_policy{}).fence();
+  });
+}
+
+TEST_CASE("windows that are small against a huge page take base pages") {
+  huge_page_reserve const reserve(8);
+  on_ranks(2, [](shm::group& node, findings& found) {
+    shm::window<int, shm::sls_policy> w(node, 16, prefers_huge);
+    RANK_CHECK(found, w.page_size() == base_page());
+    RANK_CHECK(found, is_right(w));
+  });
+}
+
+TEST_CASE("a block may be asked for on a node that is there, and on no other") {
+  on_ranks(2, [](shm::group& node, findings& found) {
+    for (auto const where : {shm::place::owner, shm::place::interleave, shm::place::node(0)}) {
+      shm::window<int> posix(node, 5000, {.place = where});
+      shm::window<int, shm::sls_policy> sls(node, 5000, {.place = where});
+      RANK_CHECK(found, is_right(sls));
+      for (int const at : posix.residency().nodes) RANK_CHECK(found, at >= 0 || at == -2);
+    }
+    auto const refused =
+        failure_of([&] { shm::window<int>(node, 5000, {.place = shm::place::node(999)}); });
+    RANK_CHECK(found, refused.cause == shm::errc::invalid_argument);
+    RANK_CHECK(found, refused.subject.view().find("node 999") != std::string_view::npos);
+    auto const differ = failure_of([&] {
+      auto const where = node.rank() == 0 ? shm::place::owner : shm::place::interleave;
+      shm::window<int>(node, 5000, {.place = where});
+    });
+    RANK_CHECK(found, differ.cause == shm::errc::mismatch);
+    shm::window<int>(node, 1).fence();
+  });
+}
+
+TEST_CASE("required on-package memory is an error where there is none, and taken where named") {
+  constexpr shm::sls_policy wanted{.memory = shm::memory::require_on_package};
+  if (!shm::os::memory_nodes().high_bandwidth().is_empty()) {
+    WARN("skipped: this machine has high-bandwidth memory");
+    return;
+  }
+  on_ranks(2, [&](shm::group& node, findings& found) {
+    auto const refused = failure_of([&] { shm::window<int, shm::sls_policy>(node, 5000, wanted); });
+    RANK_CHECK(found, refused.cause == shm::errc::unsupported);
+    RANK_CHECK(found, refused.remedy.view().find("SHM_HBM_NODES") != std::string_view::npos);
+    shm::window<int, shm::sls_policy> w(node, 5000, {.memory = shm::memory::prefer_on_package});
+    RANK_CHECK(found, is_right(w));
+  });
+  shm::settings named{.backend = shm::backend::sls};
+  named.high_bandwidth_nodes = "0";
+  on_ranks(
+      2,
+      [&](shm::group& node, findings& found) {
+        shm::window<int, shm::sls_policy> w(node, 5000, wanted);
+        RANK_CHECK(found, is_right(w));
+        for (int const at : w.residency().nodes) RANK_CHECK(found, at == 0);
+        auto const refused = failure_of(
+            [&] { shm::window<char, shm::sls_policy>(node, std::size_t{1} << 40U, wanted); });
+        RANK_CHECK(found, refused.cause == shm::errc::limit_reached);
+        RANK_CHECK(found,
+                   refused.subject.view().find("NUMA nodes 0 have ") != std::string_view::npos);
+      },
+      named);
 }
 
 }  // namespace

@@ -32,8 +32,8 @@ struct moody_policy {
   static inline int last_attempt = -1;  // that create was asked for
   static inline int places = 0;
 
-  [[nodiscard]] int attempts() const noexcept { return 3; }
-  [[nodiscard]] std::size_t page_bytes(int attempt) const noexcept {
+  [[nodiscard]] int attempts(shm::settings const&) const noexcept { return 3; }
+  [[nodiscard]] std::size_t page_bytes(int attempt, shm::settings const&) const noexcept {
     return attempt == 0 ? 2 * 1024 * 1024 : shm_test::page;
   }
   [[nodiscard]] shm::os::shared_object create(shm::segment_request const& request) const {
@@ -45,22 +45,25 @@ struct moody_policy {
     object.page_bytes = request.page_bytes;
     return object;
   }
-  void place(std::span<std::byte>) const {
+  void place(shm::block_request const&) const {
     if (where == failing::place && rank == victim && places++ < bad) {
       throw shm::error({.cause = shm::errc::out_of_memory, .subject = "no place"});
     }
   }
 };
 
+constexpr int large = 300'000;  // elements: more than half of 2 MiB
+
 }  // namespace
 
 TEST_CASE("options that have no name are refused on all ranks, and the group goes on") {
   on_ranks(3, [](shm::group& node, findings& found) {
-    for (int which = 0; which < 3; ++which) {
+    for (int which = 0; which < 4; ++which) {
       shm::window_options options;
       if (node.rank() == 1 && which == 0) options.layout = static_cast<shm::layout>(2);
       if (node.rank() == 1 && which == 1) options.prefault = static_cast<shm::prefault>(77);
       if (node.rank() == 1 && which == 2) options.core_dump = static_cast<shm::core_dump>(2);
+      if (node.rank() == 1 && which == 3) options.place = shm::place::node(-7);
       auto const refused = failure_of([&] { shm::window<int>(node, 4, options); });
       RANK_CHECK(found, refused.cause == shm::errc::invalid_argument && refused.rank == 1);
       RANK_CHECK(found, refused.subject.view().find("window_options::") == 0);
@@ -69,14 +72,26 @@ TEST_CASE("options that have no name are refused on all ranks, and the group goe
   });
 }
 
+TEST_CASE("large pages are passed over for windows that would mostly be padding") {
+  on_all_rank_counts([](shm::group& node, findings& found) {
+    shm::window<int, moody_policy> small(node, large / 3);
+    RANK_CHECK(found, node.rank() != 0 || moody_policy::last_attempt == 1);
+    RANK_CHECK(found, small.page_size() == shm_test::page);
+    // It is the mean that counts, of which a rank may have all.
+    shm::window<int, moody_policy> uneven(node, node.rank() == 0 ? large * node.size() : 0);
+    RANK_CHECK(found, node.rank() != 0 || moody_policy::last_attempt == 0);
+    node.barrier();
+  });
+}
+
 TEST_CASE("where one kind of memory cannot be made, all ranks take the next") {
   on_all_rank_counts([](shm::group& node, findings& found) {
     for (int bad = 0; bad < 3; ++bad) {
       int const before = mappings();
-      shm::window<int, moody_policy> w(node, 5, {.bad = bad});
+      shm::window<int, moody_policy> w(node, large, {.bad = bad});
       RANK_CHECK(found, mappings() == before + 1);
       RANK_CHECK(found, node.rank() != 0 || moody_policy::last_attempt == bad);
-      RANK_CHECK(found, w.page_size() == moody_policy{}.page_bytes(bad));
+      RANK_CHECK(found, w.page_size() == moody_policy{}.page_bytes(bad, {}));
       w.local()[4] = node.rank() + 1;
       w.fence();
       RANK_CHECK(found, std::as_const(w)[node.size() - 1][4] == node.size());
@@ -91,7 +106,7 @@ TEST_CASE("where one rank cannot place its block, all ranks take the next kind")
     for (int victim = 0; victim < node.size(); ++victim) {
       moody_policy::places = 0;
       shm::window<int, moody_policy> w(
-          node, 5, {.bad = 2, .where = moody_policy::failing::place, .victim = victim});
+          node, large, {.bad = 2, .where = moody_policy::failing::place, .victim = victim});
       RANK_CHECK(found, node.rank() != 0 || moody_policy::last_attempt == 2);
       w.local()[4] = node.rank() + 1;
       w.fence();
@@ -109,7 +124,7 @@ TEST_CASE("where no kind of memory will do, all ranks get the last one's error")
       int const before = mappings();
       int const victim = node.size() - 1;
       auto const text = shm_test::message_of([&] {
-        shm::window<int, moody_policy>(node, 5, {.bad = 3, .where = where, .victim = victim});
+        shm::window<int, moody_policy>(node, large, {.bad = 3, .where = where, .victim = victim});
       });
       RANK_CHECK(found, mappings() == before);
       RANK_CHECK(found, text.find("out of memory") != std::string::npos);

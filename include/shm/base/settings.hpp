@@ -3,10 +3,13 @@
 
 #include <cstdint>
 #include <cstdlib>
+#include <initializer_list>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "shm/base/text.hpp"
 #include "shm/options.hpp"
 
 namespace shm::inline v1 {
@@ -18,8 +21,33 @@ struct settings {
   /// The number that fences and agreements count on from. All of them wrap around at 2^32; another
   /// start than 0 serves to try that.
   std::uint32_t first_number = 0;
+  shm::pages pages = shm::pages::base;  ///< of the backend sls where it is chosen at run time
+  shm::memory memory = shm::memory::ordinary;  ///< likewise
+  bool is_verbose = false;                     ///< whether rank 0 tells of each window
+  /// Which nodes have high-bandwidth memory, as a list "2,16-31"; empty: as the machine says.
+  fixed_text<100> high_bandwidth_nodes{};
 
-  friend bool operator==(settings const&, settings const&) = default;
+  friend bool operator==(settings const& a, settings const& b) noexcept {
+    return a.backend == b.backend && a.fence == b.fence && a.first_number == b.first_number &&
+           a.pages == b.pages && a.memory == b.memory && a.is_verbose == b.is_verbose &&
+           a.high_bandwidth_nodes.view() == b.high_bandwidth_nodes.view();
+  }
+
+  /// A number that is the same for equal settings.
+  ///
+  /// Source: the FNV-1a hash (Fowler, Noll, Vo), 64 bits.
+  [[nodiscard]] std::uint64_t digest() const noexcept {
+    std::uint64_t hash = 0xcbf29ce484222325U;
+    auto const mix = [&hash](std::uint64_t word) { hash = (hash ^ word) * 0x100000001b3U; };
+    for (auto const word :
+         {static_cast<std::uint32_t>(backend), static_cast<std::uint32_t>(fence), first_number,
+          static_cast<std::uint32_t>(pages), static_cast<std::uint32_t>(memory),
+          static_cast<std::uint32_t>(is_verbose)}) {
+      mix(word);
+    }
+    for (char const c : high_bandwidth_nodes.view()) mix(static_cast<unsigned char>(c));
+    return hash;
+  }
 };
 
 /// Settings read from the environment, and what is to be said about values that have no meaning.
@@ -41,30 +69,53 @@ inline std::string unknown_value(std::string_view name, std::string_view value,
          " is not known; choices: " + std::string(choices) + "; taken: " + std::string(taken);
 }
 
+/// Returns what the variable `name` stands for in `table`, whose first row is the default; an
+/// unknown value is the default and a remark.
+template <class Value>
+Value choice(char const* name, std::initializer_list<std::pair<std::string_view, Value>> table,
+             std::string_view choices, std::vector<std::string>& remarks) {
+  auto const& usual = *table.begin();
+  auto const value = variable(name);
+  if (value.empty()) return usual.second;
+  for (auto const& [word, meaning] : table) {
+    if (value == word) return meaning;
+  }
+  remarks.push_back(unknown_value(name, value, choices, usual.first));
+  return usual.second;
+}
+
+/// Reads a variable that is y or n.
+inline bool is_on(char const* name, std::vector<std::string>& remarks) {
+  return choice<bool>(name, {{"n", false}, {"y", true}}, "y, n", remarks);
+}
+
 }  // namespace detail
 
-/// Reads KUPL_SHM_TYPE and KUPL_SHM_FENCE_ALGORITHM. An unset or empty variable means its default;
-/// an unknown value means the default and a remark.
+/// Reads KUPL_SHM_TYPE, KUPL_SHM_ENABLE_HUGEPAGE, KUPL_SHM_ON_PACKAGE, KUPL_SHM_FENCE_ALGORITHM,
+/// SHM_HBM_NODES and SHM_VERBOSE. An unset or empty variable means its default; an unknown value
+/// means the default and a remark.
 inline environment read_environment() {
   environment result;
-  auto const type = detail::variable("KUPL_SHM_TYPE");
-  if (type == "sls") {
-    result.values.backend = backend::sls;
-  } else if (!type.empty() && type != "posix") {
-    result.remarks.push_back(detail::unknown_value("KUPL_SHM_TYPE", type, "posix, sls", "posix"));
+  auto& [values, remarks] = result;
+  values.backend = detail::choice<backend>(
+      "KUPL_SHM_TYPE", {{"posix", backend::posix}, {"sls", backend::sls}}, "posix, sls", remarks);
+  bool const is_huge = detail::is_on("KUPL_SHM_ENABLE_HUGEPAGE", remarks);
+  bool const is_on_package = detail::is_on("KUPL_SHM_ON_PACKAGE", remarks);
+  if (is_huge) values.pages = pages::prefer_huge;
+  if (is_on_package) values.memory = memory::prefer_on_package;
+  if (values.backend == backend::posix && (is_huge || is_on_package)) {
+    remarks.push_back(std::string(is_huge ? "KUPL_SHM_ENABLE_HUGEPAGE" : "KUPL_SHM_ON_PACKAGE") +
+                      "=y has no effect on the backend posix; set KUPL_SHM_TYPE=sls");
   }
-  auto const fence = detail::variable("KUPL_SHM_FENCE_ALGORITHM");
-  if (fence == "1") {
-    result.values.fence = fence_algorithm::linear;
-  } else if (fence == "2") {
-    result.values.fence = fence_algorithm::dissemination;
-  } else if (fence == "3") {
-    result.values.fence = fence_algorithm::counter;
-  } else if (!fence.empty() && fence != "0") {
-    result.remarks.push_back(
-        detail::unknown_value("KUPL_SHM_FENCE_ALGORITHM", fence,
-                              "0 (automatic), 1 (linear), 2 (dissemination), 3 (counter)", "0"));
-  }
+  values.fence = detail::choice<fence_algorithm>(
+      "KUPL_SHM_FENCE_ALGORITHM",
+      {{"0", fence_algorithm::automatic},
+       {"1", fence_algorithm::linear},
+       {"2", fence_algorithm::dissemination},
+       {"3", fence_algorithm::counter}},
+      "0 (automatic), 1 (linear), 2 (dissemination), 3 (counter)", remarks);
+  values.high_bandwidth_nodes = detail::variable("SHM_HBM_NODES");
+  values.is_verbose = detail::is_on("SHM_VERBOSE", remarks);
   return result;
 }
 

@@ -181,14 +181,18 @@ int kupl_shm_comm_destroy(kupl_shm_comm_h comm) {
 
 int kupl_shm_comm_rank(kupl_shm_comm_h comm, int* rank) {
   if (!shm::c::require_live(__func__, comm)) return KUPL_ERROR;
-  if (rank == nullptr) return shm::c::refuse(__func__, "rank is NULL");
+  if (rank == nullptr) {
+    return shm::c::refuse(__func__, "rank is NULL", comm->ranks.rank(), comm->ranks.size());
+  }
   *rank = comm->ranks.rank();
   return KUPL_OK;
 }
 
 int kupl_shm_comm_size(kupl_shm_comm_h comm, int* size) {
   if (!shm::c::require_live(__func__, comm)) return KUPL_ERROR;
-  if (size == nullptr) return shm::c::refuse(__func__, "size is NULL");
+  if (size == nullptr) {
+    return shm::c::refuse(__func__, "size is NULL", comm->ranks.rank(), comm->ranks.size());
+  }
   *size = comm->ranks.size();
   return KUPL_OK;
 }
@@ -227,7 +231,9 @@ int kupl_shm_win_alloc(size_t size, kupl_shm_comm_h comm, void** baseptr, kupl_s
 
 int kupl_shm_win_query(kupl_shm_win_h win, int remote_rank, void** baseptr) {
   if (win == nullptr) return shm::c::refuse(__func__, "win is NULL");
-  if (baseptr == nullptr) return shm::c::refuse(__func__, "baseptr is NULL");
+  if (baseptr == nullptr) {
+    return shm::c::refuse(__func__, "baseptr is NULL", win->memory.rank(), win->memory.size());
+  }
   if (remote_rank < 0 || remote_rank >= win->memory.size()) {
     return shm::c::refuse_rank(__func__, *win, remote_rank);
   }

@@ -12,6 +12,7 @@
 #include "shm/os/attach.hpp"
 #include "shm/os/control_group.hpp"
 #include "shm/os/process.hpp"
+#include "shm/os/shared_object.hpp"
 #include "shm/os/topology.hpp"
 #include "shm/sync/arrival.hpp"
 #include "shm/sync/fence.hpp"
@@ -37,7 +38,10 @@ struct alignas(line_bytes) ballot {
 struct object_notice {
   os::object_address address{};
   os::identifier nonce{};
-  std::uint64_t page_bytes = 0;
+  std::uint64_t page_bytes = 0;  ///< that the window is laid out for
+  std::int32_t attempt = 0;
+  os::page_kind pages = os::page_kind::base;
+  bool must_be_huge = false;
 };
 
 /// What rank 0 says while a communicator is made.
@@ -78,7 +82,7 @@ struct alignas(line_bytes) scratch {
 /// What a rank shows of the control groups that bound its memory, tightest first.
 struct memory_table {
   std::uint32_t count = 0;
-  std::array<os::memory_bound, 8> bounds{};
+  std::array<os::memory_bound, 16> bounds{};
 };
 
 /// What one rank writes beside its arrival line.
@@ -91,7 +95,7 @@ struct alignas(line_bytes) desk {
   std::uint32_t passed = 0;  ///< the last one that has succeeded for it
   std::uint32_t failed = 0;  ///< the last one that has failed for it
   os::processor_set processors{};
-  memory_table memory{};  ///< written before each vote on a window that is large
+  memory_table memory{};  ///< written before the vote on the room for a large window
   std::array<detail::scratch, 2> scratch{};
 };
 

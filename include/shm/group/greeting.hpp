@@ -15,7 +15,6 @@
 #include <utility>
 #include <vector>
 
-#include "shm/base/settings.hpp"
 #include "shm/base/text.hpp"
 #include "shm/error.hpp"
 #include "shm/group/control_block.hpp"
@@ -41,15 +40,15 @@ struct greeting {
   std::int32_t rank = -1;
   std::int32_t size = 0;
   greeting::state state = state::idle;
-  std::int32_t system = 0;   ///< where failed: errno
-  errc cause{};              ///< where failed
-  std::int32_t blamed = -1;  ///< where failed: the rank that it is about
-  shm::settings settings{};
+  std::int32_t system = 0;     ///< where failed: errno
+  errc cause{};                ///< where failed
+  std::int32_t blamed = -1;    ///< where failed: the rank that it is about
+  std::uint64_t settings = 0;  ///< their digest
   os::identifier boot{};
   os::identifier nonce{};       ///< rank 0: of the control block; known to the group alone
   os::identifier listener{};    ///< rank 0: the name of its socket
   os::object_address object{};  ///< rank 0: the control block
-  fixed_text<120> subject{};    ///< where failed
+  fixed_text<128> subject{};    ///< where failed
 
   [[nodiscard]] failure as_failure() const {
     return {.cause = cause,
@@ -257,16 +256,30 @@ class greeting_exchange {
     return true;
   }
 
+  [[nodiscard]] bool is_rank_taken_twice(int rank) const noexcept {
+    auto const is_it = [rank](greeting const& one) {
+      return one.magic == greeting_magic && one.rank == rank;
+    };
+    return std::ranges::count_if(all_, is_it) > 1;
+  }
+
   /// Compares the greetings with rank 0's.
   void examine() {
     auto const& root = all_.front();
     for (std::size_t r = 0; r < all_.size() && !own_failure_; ++r) {
       auto const& one = all_[r];
       failure found{.rank = static_cast<int>(r)};
-      if (one.magic != greeting_magic || one.rank != static_cast<int>(r)) {
+      bool const is_greeting = one.magic == greeting_magic;
+      if (is_greeting && one.rank != static_cast<int>(r) && is_rank_taken_twice(one.rank)) {
+        found.cause = errc::mismatch;
+        found.rank = one.rank;  // one that can tell the user, whichever place it has
+        found.subject = "two processes say that they are rank " + std::to_string(one.rank);
+        found.remedy = "give every process a rank of its own";
+      } else if (!is_greeting || one.rank != static_cast<int>(r)) {
         found.cause = errc::bootstrap_failed;
-        found.subject = "the allgather did not bring this rank's message to its place";
-        found.remedy = "gather equal blocks of bytes in the order of the ranks";
+        found.rank = mine_.rank;  // who has received it so
+        found.subject = "the allgather did not bring the message of rank " + std::to_string(r) +
+                        " to its place";
       } else if (one.layout != root.layout) {
         found.cause = errc::mismatch;
         found.subject = "the layout of shared memory is version " + std::to_string(one.layout) +

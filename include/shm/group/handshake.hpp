@@ -60,7 +60,7 @@ class handshake {
   std::shared_ptr<group_state> run() {
     environment const environment = given_ ? shm::environment{*given_, {}} : read_environment();
     auto& mine = exchange_.mine();
-    mine.settings = environment.values;
+    mine.settings = environment.values.digest();
     attempt([&] { mine.boot = os::boot_identifier(); });
     if (rank() == 0) attempt([&] { make_block(environment.values); });
     exchange_.run(1);

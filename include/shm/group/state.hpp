@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -19,6 +20,7 @@
 #include "shm/os/file_descriptor.hpp"
 #include "shm/os/liveness.hpp"
 #include "shm/os/mapping.hpp"
+#include "shm/os/process.hpp"
 #include "shm/os/shared_object.hpp"
 #include "shm/sync/arrival.hpp"
 #include "shm/sync/fence.hpp"
@@ -133,12 +135,20 @@ class group_state {
   }
 
   /// What the control groups of this process allow now. Their paths are looked up at the first
-  /// call.
+  /// call, and where the process has been moved since.
   std::vector<os::memory_bound> memory_bounds() {
-    // None found may mean that /proc could not be read just then: it is tried again.
-    if (memory_groups_.is_empty()) memory_groups_ = os::memory_groups::of_this_process();
+    auto where = os::read_kernel_file("/proc/self/cgroup");
+    if (where != control_groups_ || memory_groups_.is_empty()) {
+      control_groups_ = std::move(where);
+      memory_groups_ =
+          os::memory_groups(control_groups_, os::read_kernel_file("/proc/self/mountinfo"));
+    }
     return memory_groups_.bounds();
   }
+
+  /// Whether this is the first time that it is asked whether to warn of memory that is not as good
+  /// as what was asked for.
+  bool is_first_warning() noexcept { return !std::exchange(has_warned_, true); }
 
   /// Returns a new epoch: the number of the next agreement.
   std::uint32_t next_epoch() noexcept { return ++epoch_; }
@@ -146,9 +156,13 @@ class group_state {
   [[nodiscard]] std::uint32_t epoch() const noexcept { return epoch_; }
 
   /// Tells all ranks where an object of rank 0 is to be found. Rank 0 only, inside an agreement.
-  void publish(os::shared_object const& object, os::identifier const& nonce) {
-    header().notice = {
-        .address = os::address_of(object), .nonce = nonce, .page_bytes = object.page_bytes};
+  void publish(os::shared_object const& object, os::identifier const& nonce, int attempt) {
+    header().notice = {.address = os::address_of(object),
+                       .nonce = nonce,
+                       .page_bytes = object.page_bytes,
+                       .attempt = attempt,
+                       .pages = object.pages,
+                       .must_be_huge = object.must_be_huge};
     for (auto& [rank, socket] : channel_.peers) {
       if (!socket.is_open()) continue;
       try {
@@ -193,7 +207,9 @@ class group_state {
   int size_;
   pid_t owner_;
   std::uint32_t epoch_ = 0;
+  std::string control_groups_;  ///< /proc/self/cgroup, for which memory_groups_ was made
   os::memory_groups memory_groups_;
+  bool has_warned_ = false;
   sync::verdict_word lost_;  ///< a death that this rank has learnt of, on any of its threads
   std::optional<sync::absence> missing_;  ///< why the group's own calls cannot succeed any more
 };

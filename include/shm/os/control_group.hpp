@@ -62,17 +62,19 @@ class memory_groups {
     });
   }
 
-  static memory_groups of_this_process() {
-    return {read_kernel_file("/proc/self/cgroup"), read_kernel_file("/proc/self/mountinfo")};
-  }
-
-  /// Returns what each group with a limit allows now, the tightest first.
+  /// Returns what each group with a limit allows now, the tightest first. A group with as much as
+  /// one around it is left out.
   [[nodiscard]] std::vector<memory_bound> bounds() const {
     std::vector<memory_bound> found;
-    for (auto const& one : levels_) {
-      if (auto const bound = one.version == 2 ? bound_v2(one) : bound_v1(one)) {
-        found.push_back(*bound);
+    for (auto const& one : levels_) {  // from the inside out
+      auto const bound = one.version == 2 ? bound_v2(one) : bound_v1(one);
+      if (!bound) continue;
+      // One with as much as the group around it has no less left, for fewer: it never decides.
+      while (!found.empty() && found.back().version == bound->version &&
+             found.back().limit >= bound->limit) {
+        found.pop_back();
       }
+      found.push_back(*bound);
     }
     std::ranges::sort(found, {}, &memory_bound::room);
     return found;

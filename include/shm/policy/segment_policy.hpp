@@ -5,11 +5,16 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 #include <type_traits>
 
 #include "shm/base/settings.hpp"
+#include "shm/error.hpp"
+#include "shm/options.hpp"
 #include "shm/os/mapping.hpp"
+#include "shm/os/memory_node.hpp"
+#include "shm/os/placement.hpp"
 #include "shm/os/shared_object.hpp"
 
 namespace shm::inline v1 {
@@ -22,17 +27,32 @@ struct segment_request {
   shm::settings settings{};    ///< the group's
 };
 
+/// One rank's block, before it is populated.
+struct block_request {
+  std::span<std::byte> mine{};
+  std::size_t page_bytes = 0;  ///< of the object
+  int attempt = 0;             ///< as in segment_request
+  shm::place place{};          ///< what the window asks for
+  shm::settings settings{};    ///< the group's
+};
+
 /// A backend: where a window's memory comes from.
 ///
 /// Required: `name`, a constant text; `create(request)`, run by rank 0 alone, returns an object of
 /// `request.bytes` bytes that reads as zero, or throws `shm::error`.
 ///
 /// Optional, each called where it is there:
-/// - `place(std::span<std::byte> mine)`: run by every rank on its own block before it is populated.
-/// - `attempts()`: how many kinds of memory `create` can try, best first. Where attempt k fails on
-///   any rank, all ranks give it up together and try k + 1.
-/// - `page_bytes(attempt)`: page size in bytes that attempt comes in; else the base page size.
+/// - `place(block_request)`: run by every rank on its own block before it is populated, to choose
+/// its
+///   NUMA nodes; else `place_block` is.
+/// - `attempts(settings)`: how many kinds of memory `create` can try, best first. Where attempt k
+///   fails on any rank, all ranks give it up together and try k + 1.
+/// - `page_bytes(attempt, settings)`: page size in bytes that attempt comes in; else the base page
+///   size. An attempt with larger pages than that, which is not the last one, is passed over for
+///   windows whose mean block is less than half a page.
 /// - `name_in(settings)`: the name of what is really taken, where settings decide.
+/// - `in_words(settings)`: what it asks for, for messages; else its name.
+/// - `shortfall(settings)`: the failure that says why a preference cannot be met, for one warning.
 /// - `signature()`: a number that is equal for equal options; else the options' bytes are compared.
 template <class Policy>
 concept segment_policy =
@@ -42,32 +62,77 @@ concept segment_policy =
       { policy.create(request) } -> std::same_as<os::shared_object>;
     };
 
+/// Returns what the machine says of its NUMA nodes, read once unless the settings name some.
+inline os::memory_nodes machine_nodes(settings const& values) {
+  static os::memory_nodes const plain;
+  auto const list = values.high_bandwidth_nodes.view();
+  return list.empty() ? plain : os::memory_nodes("/sys", list);
+}
+
+/// Puts a block where its window asks for it, among the nodes with ordinary memory. Without a wish
+/// nothing is done: memory comes from the node of the rank that populates it, or from where the
+/// thread's own policy says.
+///
+/// Errors: errc::invalid_argument for a node that does not exist or has no memory.
+inline void place_block(block_request const& block) {
+  if (block.place == place::owner) return;
+  auto const machine = machine_nodes(block.settings);
+  if (block.place.is_interleaved()) {
+    auto const ordinary = machine.ordinary();
+    os::set_memory_policy(block.mine, os::memory_policy::interleaved,
+                          ordinary.is_empty() ? machine.with_memory() : ordinary, block.page_bytes);
+    return;
+  }
+  if (!machine.with_memory().contains(block.place.number())) {
+    throw error({.cause = errc::invalid_argument,
+                 .subject = "window_options::place is node " +
+                            std::to_string(block.place.number()) +
+                            ", and the nodes with memory are " + machine.with_memory().in_words(),
+                 .remedy = "choose one of these (numactl --hardware)"});
+  }
+  os::set_memory_policy(block.mine, os::memory_policy::preferred,
+                        os::node_set{block.place.number()}, block.page_bytes);
+}
+
 /// Refers to a policy of any type. Does not own it.
 class segment_policy_ref {
  public:
   template <segment_policy Policy>
   segment_policy_ref(Policy const& policy, shm::settings const& values)
-      : policy_(&policy), name_(Policy::name), signature_(signature_of(policy)) {
+      : policy_(&policy), name_(Policy::name), signature_(signature_of(policy)), settings_(values) {
     if constexpr (requires { policy.name_in(values); }) {
       static_assert(noexcept(policy.name_in(values)),
                     "a segment policy's name_in must be noexcept");
       name_ = policy.name_in(values);
     }
-    if constexpr (requires { policy.attempts(); }) {
-      static_assert(noexcept(policy.attempts()), "a segment policy's attempts() must be noexcept");
-      attempts_ = policy.attempts();
+    if constexpr (requires { policy.attempts(values); }) {
+      static_assert(noexcept(policy.attempts(values)),
+                    "a segment policy's attempts must be noexcept");
+      attempts_ = policy.attempts(values);
     }
-    if constexpr (requires { policy.page_bytes(0); }) {
-      page_bytes_ = [](void const* p, int attempt) -> std::size_t {
-        return static_cast<Policy const*>(p)->page_bytes(attempt);
+    if constexpr (requires { policy.page_bytes(0, values); }) {
+      page_bytes_ = [](void const* p, int attempt, shm::settings const& of) -> std::size_t {
+        return static_cast<Policy const*>(p)->page_bytes(attempt, of);
       };
     }
     create_ = [](void const* p, segment_request const& request) {
       return static_cast<Policy const*>(p)->create(request);
     };
-    if constexpr (requires(std::span<std::byte> mine) { policy.place(mine); }) {
-      place_ = [](void const* p, std::span<std::byte> mine) {
-        static_cast<Policy const*>(p)->place(mine);
+    if constexpr (requires { policy.in_words(values); }) {
+      asked_ = [](void const* p, shm::settings const& of) {
+        return static_cast<Policy const*>(p)->in_words(of);
+      };
+    } else {
+      asked_ = [](void const*, shm::settings const&) { return std::string(Policy::name); };
+    }
+    if constexpr (requires { policy.shortfall(values); }) {
+      shortfall_ = [](void const* p, shm::settings const& of) {
+        return static_cast<Policy const*>(p)->shortfall(of);
+      };
+    }
+    if constexpr (requires(block_request const& block) { policy.place(block); }) {
+      place_ = [](void const* p, block_request const& block) {
+        static_cast<Policy const*>(p)->place(block);
       };
     }
   }
@@ -77,13 +142,25 @@ class segment_policy_ref {
   /// A number that is the same for policies of one type with the same options.
   [[nodiscard]] std::uint64_t signature() const noexcept { return signature_; }
   [[nodiscard]] std::size_t page_bytes(int attempt) const {
-    return page_bytes_ == nullptr ? os::base_page_bytes() : page_bytes_(policy_, attempt);
+    return page_bytes_ == nullptr ? os::base_page_bytes()
+                                  : page_bytes_(policy_, attempt, settings_);
   }
-  [[nodiscard]] os::shared_object create(segment_request const& request) const {
-    return create_(policy_, request);
+  [[nodiscard]] os::shared_object create(std::size_t bytes, std::size_t page_bytes,
+                                         int attempt) const {
+    return create_(
+        policy_,
+        {.bytes = bytes, .page_bytes = page_bytes, .attempt = attempt, .settings = settings_});
   }
-  void place(std::span<std::byte> mine) const {
-    if (place_ != nullptr && !mine.empty()) place_(policy_, mine);
+  void place(block_request block) const {
+    if (block.mine.empty()) return;
+    block.settings = settings_;
+    place_(policy_, block);
+  }
+  /// What is asked for, in words.
+  [[nodiscard]] std::string asked() const { return asked_(policy_, settings_); }
+  /// Why a preference cannot be met; no failure where there is none, or where it can.
+  [[nodiscard]] failure shortfall() const {
+    return shortfall_ == nullptr ? failure{} : shortfall_(policy_, settings_);
   }
 
  private:
@@ -117,9 +194,14 @@ class segment_policy_ref {
   std::string_view name_;
   std::uint64_t signature_;
   int attempts_ = 1;
-  std::size_t (*page_bytes_)(void const*, int) = nullptr;
+  shm::settings settings_;
+  std::size_t (*page_bytes_)(void const*, int, shm::settings const&) = nullptr;
   os::shared_object (*create_)(void const*, segment_request const&) = nullptr;
-  void (*place_)(void const*, std::span<std::byte>) = nullptr;
+  std::string (*asked_)(void const*, shm::settings const&) = nullptr;
+  failure (*shortfall_)(void const*, shm::settings const&) = nullptr;
+  void (*place_)(void const*, block_request const&) = [](void const*, block_request const& block) {
+    place_block(block);
+  };
 };
 
 }  // namespace shm::inline v1

@@ -19,36 +19,26 @@
 #include <vector>
 
 #include "shm/base/size.hpp"
+#include "shm/base/warning.hpp"
 #include "shm/error.hpp"
 #include "shm/group/agreement.hpp"
 #include "shm/group/state.hpp"
 #include "shm/options.hpp"
 #include "shm/os/file_descriptor.hpp"
+#include "shm/os/huge_page.hpp"
 #include "shm/os/mapping.hpp"
 #include "shm/os/process.hpp"
 #include "shm/os/shared_object.hpp"
 #include "shm/policy/segment_policy.hpp"
 #include "shm/sync/arrival.hpp"
 #include "shm/version.hpp"
+#include "shm/window/report.hpp"
 #include "shm/window/room.hpp"
 #include "shm/window/segment.hpp"
 #include "shm/window/segment_layout.hpp"
+#include "shm/window/wish.hpp"
 
 namespace shm::inline v1::detail {
-
-/// What one rank asks for. Everything but the block's own size is the same on every rank.
-struct segment_wish {
-  std::uint64_t element_bytes = 1;
-  std::uint64_t block_bytes = 0;
-  window_options options{};
-  bool has_equal_blocks = false;  ///< whether blocks must be equal on all ranks
-  /// Whether the other ranks give rank 0 time to go first, even where it loses its processor at
-  /// that moment, rather than yielding once.
-  bool has_head_start = false;
-  /// Whether this rank, on its own, protects the blocks from its stores.
-  bool is_read_only = false;
-  failure cause{};  ///< where the arguments of this rank are no good
-};
 
 /// Creates one segment, in attempts that the ranks agree on:
 ///
@@ -72,23 +62,27 @@ class segment_creation {
     state_.require_whole(operation::create_window);
     for (attempt_ = 0;; ++attempt_) {
       auto failed = try_once();
-      if (failed && is_outdated(*failed)) {
-        has_looked_again_ = true;
-        failed = try_once();
-      }
       if (!failed) break;
-      if (attempt_ + 1 >= policy_.attempts() || !is_worth_another(*failed)) throw *failed;
+      // What has failed before all have joined, rank 0 has tried with every kind of memory.
+      if (!has_joined_ || is_last(attempt_) || !is_worth_another(*failed)) throw *failed;
+      passed_over_ = failed->details();
     }
     result_->complete();
     return std::move(result_);
   }
 
  private:
-  static constexpr std::size_t block_argument = 5;  ///< in the vote: the size of the own block
+  static constexpr std::size_t block_argument = 6;  ///< in the vote: the size of the own block
+
+  [[nodiscard]] bool is_last(int attempt) const noexcept {
+    return attempt + 1 >= policy_.attempts();
+  }
 
   /// Whether another kind of memory could succeed.
   static bool is_worth_another(error const& failed) noexcept {
-    if (failed.where() != operation::create_window) return false;
+    if (failed.where() != operation::create_window && failed.where() != operation::none) {
+      return false;
+    }
     switch (failed.details().cause) {
       case errc::out_of_memory:
       case errc::no_space:
@@ -102,34 +96,33 @@ class segment_creation {
     }
   }
 
-  /// Whether a refusal may rest on what a rank saw before another had come here, and so had freed
-  /// its part of an earlier window: what control groups allow is read before the first vote.
-  [[nodiscard]] bool is_outdated(error const& failed) const noexcept {
-    return !has_looked_again_ && !has_joined_ && failed.where() == operation::create_window &&
-           failed.code() == errc::limit_reached;
-  }
-
   /// Whether a rank is missing, so that no further agreement can be reached.
   static bool is_loss(error const& failed) noexcept {
     return failed.code() == errc::peer_lost || failed.code() == errc::peer_left;
   }
 
   std::optional<error> try_once() {
-    static constexpr std::array<std::string_view, 6> equal = {
+    static constexpr std::array<std::string_view, 7> equal = {
         "the size of an element in bytes", "the policy with its options (as a hash)",
         "window_options::layout",          "window_options::prefault",
-        "window_options::core_dump",       "the size of a block in bytes"};
+        "window_options::core_dump",       "window_options::place (as a number)",
+        "the size of a block in bytes"};
     auto const word = [](auto choice) { return static_cast<std::uint64_t>(choice); };
     proposal const mine{
         .where = operation::create_window,
         .arguments = {wish_.element_bytes, policy_.signature(), word(wish_.options.layout),
                       word(wish_.options.prefault), word(wish_.options.core_dump),
-                      wish_.block_bytes},
+                      word(wish_.options.place.code()), wish_.block_bytes},
         .equal = std::span(equal).first(wish_.has_equal_blocks ? equal.size() : block_argument),
-        .cause = failure_before_vote()};
+        .cause = wish_.cause.is_failure() ? wish_.cause : failure_of(wish_.options)};
     has_joined_ = false;
     agreement wishes(state_);
     if (auto failed = wishes.settle(mine, [&] { make_object(wishes.epoch()); })) {
+      drop_object();
+      return failed;
+    }
+    attempt_ = state_.header().notice.attempt;
+    if (auto failed = look_for_room()) {
       drop_object();
       return failed;
     }
@@ -137,6 +130,7 @@ class segment_creation {
     proposal const outcome{.where = operation::create_window, .cause = try_to_join()};
     auto failed = agreement(state_).settle(outcome, [&] {
       object_ = {};
+      if (state_.settings().is_verbose) tell_of(*result_, policy_.asked());
       if (wish_.has_head_start) ::sched_yield();  // begins the time slice that it leaves in anew
     });
     if (!failed) {
@@ -149,68 +143,100 @@ class segment_creation {
     return failed;
   }
 
-  /// Shows rank 0 what it must know of this rank; returns what is wrong with its wish, if anything.
-  failure failure_before_vote() {
-    try {
-      show_memory_bounds(state_, wish_.block_bytes, wish_.options.prefault != prefault::none);
-      return wish_.cause.is_failure() ? wish_.cause : failure_of(wish_.options);
-    } catch (...) {
-      return failure_of_exception(errc::rank_failed);
+  /// Asks, for a large window, whether the control groups of all ranks have room for it. All have
+  /// come here by now, and so have freed their parts of earlier windows.
+  std::optional<error> look_for_room() {
+    auto const& notice = state_.header().notice;
+    if (notice.address.bytes < unasked_bytes || notice.pages == os::page_kind::reserved ||
+        wish_.options.prefault == prefault::none) {
+      return std::nullopt;
     }
+    proposal mine{.where = operation::create_window};
+    try {
+      show_memory_bounds(state_);
+    } catch (...) {
+      mine.cause = failure_of_exception(errc::rank_failed);
+    }
+    return agreement(state_).settle(mine, [&] {
+      require_room_in_control_groups(state_, result_->layout().data_at, result_->blocks());
+    });
   }
 
-  /// Returns what is wrong with options, if anything: a number that is none of an enumeration's.
-  static failure failure_of(window_options const& options) {
-    failure found;
-    auto const check = [&found](std::string_view name, auto choice, auto last) {
-      if (choice <= last) return;
-      found.cause = errc::invalid_argument;
-      found.subject = "window_options::" + std::string(name) + " is " +
-                      std::to_string(static_cast<std::uint32_t>(choice)) + ", which has no name";
-    };
-    check("layout", options.layout, layout::contiguous);
-    check("prefault", options.prefault, prefault::none);
-    check("core_dump", options.core_dump, core_dump::include);
-    return found;
-  }
-
-  /// Rank 0: makes the object for the sizes that all ranks have voted with, and writes its header.
+  /// Rank 0: makes the object for the sizes that all ranks have voted with, in the best kind of
+  /// memory that can be had, and writes its header. No other rank has to do with what fails here.
   void make_object(std::uint32_t epoch) {
-    auto const page_bytes = policy_.page_bytes(attempt_);
+    std::vector<std::uint64_t> sizes;
+    for (int r = 0; r < state_.size(); ++r) {
+      sizes.push_back(state_.block().ballot_of(r, epoch).arguments[block_argument]);
+    }
+    for (int attempt = attempt_;; ++attempt) {
+      if (!is_last(attempt) && is_too_small(attempt, sizes)) continue;
+      try {
+        make_object_in(attempt, epoch, sizes);
+        break;
+      } catch (error const& refused) {
+        drop_object();
+        if (is_last(attempt) || !is_worth_another(refused)) throw;
+        passed_over_ = refused.details();
+      }
+    }
+    if (!passed_over_.is_failure()) passed_over_ = policy_.shortfall();
+    if (passed_over_.is_failure()) warn_of_lesser_memory();
+  }
+
+  /// Whether the pages of an attempt are so large that blocks would mostly be padding.
+  [[nodiscard]] bool is_too_small(int attempt, std::span<std::uint64_t const> sizes) const {
+    std::uint64_t mean = 0;  // of each, so that no sum overflows
+    for (auto const bytes : sizes) mean += bytes / sizes.size();
+    auto const page_bytes = policy_.page_bytes(attempt);
+    return page_bytes > os::base_page_bytes() && mean < page_bytes / 2;
+  }
+
+  void make_object_in(int attempt, std::uint32_t epoch, std::span<std::uint64_t const> sizes) {
+    auto const page_bytes = policy_.page_bytes(attempt);
     if (!std::has_single_bit(page_bytes) || page_bytes < os::base_page_bytes()) {
       throw error({.cause = errc::invalid_argument,
                    .subject = "pages of " + bytes_in_words(page_bytes),
                    .remedy = "let the policy's page_bytes return a power of two, at least the "
                              "size of the machine's base pages"});
     }
-    std::vector<std::uint64_t> sizes;
-    for (int r = 0; r < state_.size(); ++r) {
-      sizes.push_back(state_.block().ballot_of(r, epoch).arguments[block_argument]);
-    }
     std::vector<block_entry> entries(sizes.size());
     auto layout = segment_layout::of_header(state_.size(), page_bytes);
     layout.place(sizes, entries, wish_.options.layout, page_bytes);
-    object_ = policy_.create({.bytes = layout.total,
-                              .page_bytes = page_bytes,
-                              .attempt = attempt_,
-                              .settings = state_.settings()});
+    object_ = policy_.create(layout.total, page_bytes, attempt);
     require_as_asked(layout.total, page_bytes);
-    if (wish_.options.prefault != prefault::none) {
-      require_room(state_, object_.descriptor.number(), layout, sizes);
+    bool const is_of_pool = object_.pages == os::page_kind::reserved;
+    if (wish_.options.prefault != prefault::none && !is_of_pool) {
+      require_room_for_all(object_.descriptor.number(), layout.total, sizes);
     }
-    map(object_.descriptor.number(), layout.total, page_bytes);
+    attempt_ = attempt;
+    map(object_.descriptor.number(), layout.total, page_bytes, object_.pages);
     populate_first(layout, entries.front());
     auto nonce = state_.header().nonce;
     nonce[1] ^= epoch;
     write_header(layout, entries, nonce);
     result_->reserve();
-    state_.publish(object_, nonce);
+    state_.publish(object_, nonce, attempt);
   }
 
-  void map(int descriptor, std::size_t bytes, std::size_t page_bytes) {
-    os::mapping made(descriptor, bytes);
+  /// Tells the user once for each group that better memory was asked for, and why there is none.
+  void warn_of_lesser_memory() const {
+    if (!state_.is_first_warning()) return;
+    error const why(passed_over_);
+    std::string_view text = why.what();
+    text.remove_prefix(std::string_view("shm: ").size());
+    warn(0, state_.size(), "a window gets lesser memory than was asked for: " + std::string(text));
+  }
+
+  void map(int descriptor, std::size_t bytes, std::size_t page_bytes, os::page_kind pages) {
+    // Only transparent huge pages need it; the kernel aligns reserved ones itself.
+    bool const is_transparent = pages == os::page_kind::transparent;
+    auto made = is_transparent ? os::mapping::aligned(descriptor, bytes, page_bytes)
+                               : os::mapping(descriptor, bytes);
+    if (is_transparent) made.prefer_huge_pages();
     if (wish_.options.core_dump == core_dump::leave_out) made.leave_out_of_dumps();
-    result_->map(std::move(made), page_bytes);
+    result_->map(std::move(made), page_bytes,
+                 pages == os::page_kind::reserved ? page_bytes : os::base_page_bytes());
   }
 
   /// Errors: errc::invalid_argument where the policy has made something else than it was asked for.
@@ -238,7 +264,7 @@ class segment_creation {
     has_own_block_ =
         wish_.options.prefault != prefault::none && layout.data_at <= eager && own.bytes <= small;
     if (has_own_block_) {
-      policy_.place(whole.subspan(own.offset, own.bytes));
+      place(whole.subspan(own.offset, own.bytes));
       part = whole.first(own.offset + own.bytes);
     }
     os::populate(whole, part, object_.descriptor.number());
@@ -256,23 +282,8 @@ class segment_creation {
     header.origin = object_.origin;
     header.backend = policy_.name();
     std::ranges::copy(entries, result_->blocks().begin());
-    if (auto const first = state_.settings().first_number; first != 0) start_at(first);
+    if (auto const first = state_.settings().first_number; first != 0) result_->start_at(first);
     header.magic = segment_magic;
-  }
-
-  /// Presets every counter, as if `first` fences had happened.
-  void start_at(std::uint32_t first) const {
-    for (auto& line : result_->lines()) {
-      line.arrived = first;
-      line.rounds.fill(first);
-    }
-    auto& words = result_->header().fence;
-    words.count.value = first * static_cast<std::uint32_t>(state_.size());
-    words.release.value = first;
-    auto const table = result_->peers();
-    for (int from = 0; from < state_.size(); ++from) {
-      for (int to = 0; to < state_.size(); ++to) table.word(from, to) = first;
-    }
   }
 
   /// Maps the object and populates this rank's block; returns what went wrong.
@@ -289,7 +300,7 @@ class segment_creation {
     auto const& notice = state_.header().notice;
     if (state_.rank() != 0) {
       descriptor_ = state_.fetch();
-      map(descriptor_.number(), notice.address.bytes, notice.page_bytes);
+      map(descriptor_.number(), notice.address.bytes, notice.page_bytes, notice.pages);
       auto const& header = result_->header();
       if (header.magic != segment_magic || header.nonce != notice.nonce) {
         throw error({.cause = errc::system_failure,
@@ -299,14 +310,49 @@ class segment_creation {
       result_->reserve();
     }
     if (wish_.options.prefault != prefault::none && !has_own_block_) populate_own_block();
+    note_what_came();
     if (wish_.is_read_only) result_->make_read_only();
   }
 
   void populate_own_block() {
     auto const mine = result_->block(state_.rank());
-    policy_.place(mine);
+    place(mine);
     auto const& own = state_.rank() == 0 ? object_.descriptor : descriptor_;
     os::populate(result_->mapping().bytes(), mine, own.number());
+  }
+
+  void place(std::span<std::byte> mine) const {
+    policy_.place({.mine = mine,
+                   .page_bytes = result_->object_page_bytes(),
+                   .attempt = attempt_,
+                   .place = wish_.options.place});
+  }
+
+  /// Writes down in which pages this rank's block has come.
+  ///
+  /// Errors: errc::unsupported where it must have huge pages and has not got them.
+  void note_what_came() {
+    auto const& notice = state_.header().notice;
+    auto& own = result_->blocks()[static_cast<std::size_t>(state_.rank())];
+    own.page_bytes = notice.page_bytes;
+    if (notice.pages != os::page_kind::transparent || own.bytes == 0) return;
+    bool const is_populated = wish_.options.prefault != prefault::none;
+    auto const header = state_.rank() == 0 ? result_->layout().data_at : 0;
+    auto const wanted = header + round_up(own.bytes, notice.page_bytes).value_or(own.bytes);
+    auto const came = is_populated ? os::transparent_bytes_at(result_->base()) : 0;
+    if (came >= wanted) return;
+    own.page_bytes = os::base_page_bytes();
+    if (!notice.must_be_huge) return;
+    throw error({.cause = errc::unsupported,
+                 .subject = is_populated
+                                ? "the kernel found transparent huge pages for " +
+                                      bytes_in_words(came) + " of " + bytes_in_words(wanted)
+                                : "whether memory that is not populated comes in huge "
+                                  "pages cannot be known",
+                 .remedy = is_populated
+                               ? "reserve huge pages (sysctl -w vm.nr_hugepages=…), or gather free "
+                                 "memory first (echo 1 >/proc/sys/vm/compact_memory)"
+                               : "reserve huge pages (sysctl -w vm.nr_hugepages=…), or populate"});
   }
 
   /// Other ranks than 0: let rank 0 go first, then close what is no longer needed.
@@ -336,7 +382,9 @@ class segment_creation {
   os::shared_object object_;
   os::file_descriptor descriptor_;
   int attempt_ = 0;
-  bool has_looked_again_ = false;
+
+  failure passed_over_{};  ///< why better memory than that of this attempt was not to be had
+
   bool has_joined_ = false;     ///< in this attempt: the object was made, and has been opened
   bool has_own_block_ = false;  ///< on rank 0: its block was populated with the header
 };

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <ranges>
 #include <span>
 #include <string>
 #include <vector>
@@ -22,26 +21,37 @@ namespace shm::inline v1::detail {
 /// Below this size in bytes of a whole window, asking costs more than creating it.
 inline constexpr std::size_t unasked_bytes = 1024 * 1024;
 
-/// Shows rank 0, on this rank's desk, what its control groups allow, where its block is a part of
-/// a window large enough to ask. Before a vote, whose order makes it visible.
-inline void show_memory_bounds(group_state& state, std::uint64_t block_bytes, bool is_populated) {
+/// Checks that the object's file system and the machine have room for all blocks: what follows
+/// could otherwise be killed instead of being refused. Rank 0 only, once all have voted.
+///
+/// Shapes: block_bytes [ranks].
+/// Errors: errc::no_space, errc::out_of_memory.
+inline void require_room_for_all(int descriptor, std::size_t total,
+                                 std::span<std::uint64_t const> block_bytes) {
+  if (total < unasked_bytes) return;
+  auto const most = std::ranges::max_element(block_bytes);
+  os::require_room(descriptor, total,
+                   " by all ranks together (" + bytes_in_words(*most) + " by rank " +
+                       std::to_string(most - block_bytes.begin()) + ")");
+}
+
+/// Shows rank 0, on this rank's desk, what its control groups allow. Before a vote, whose order
+/// makes it visible.
+inline void show_memory_bounds(group_state& state) {
   auto& shown = state.block().desk_of(state.rank()).memory;
-  shown.count = 0;
-  auto const ranks = static_cast<std::uint64_t>(state.size());
-  if (!is_populated || block_bytes < unasked_bytes / ranks) return;
   auto const bounds = state.memory_bounds();
   shown.count = static_cast<std::uint32_t>(std::min(bounds.size(), shown.bounds.size()));
-  std::ranges::copy(bounds | std::views::take(shown.count), shown.bounds.begin());
+  std::copy_n(bounds.begin(), shown.count, shown.bounds.begin());
 }
 
 /// Checks for all ranks that each control group has room for the blocks of all ranks in it, and one
 /// with rank 0 in it for the header: memory is charged to the groups of the rank that populates it.
-/// Rank 0 only, once all have voted.
+/// Rank 0 only, once all have shown theirs.
 ///
-/// Shapes: block_bytes [ranks].
+/// Shapes: blocks [ranks].
 /// Errors: errc::limit_reached; its rank is the first of those in the group.
 inline void require_room_in_control_groups(group_state const& state, std::uint64_t header_bytes,
-                                           std::span<std::uint64_t const> block_bytes) {
+                                           std::span<block_entry const> blocks) {
   struct demand {
     os::memory_bound bound;
     int first = 0;
@@ -61,7 +71,7 @@ inline void require_room_in_control_groups(group_state const& state, std::uint64
         if (rank == 0) found->header = header_bytes;
       }
       found->bound.room = std::min(found->bound.room, bound.room);  // what was read last, mostly
-      found->bytes += block_bytes[static_cast<std::size_t>(rank)];
+      found->bytes += blocks[static_cast<std::size_t>(rank)].bytes;
       ++found->sharers;
     }
   }
@@ -82,21 +92,6 @@ inline void require_room_in_control_groups(group_state const& state, std::uint64
                                "container (") +
                    (one.bound.version == 2 ? "memory.max" : "memory.limit_in_bytes") + ")"});
   }
-}
-
-/// Checks that the object's file system, the machine and the ranks' control groups have room for
-/// all blocks: what follows could otherwise be killed instead of being refused. Rank 0 only.
-///
-/// Shapes: block_bytes [ranks].
-/// Errors: errc::no_space, errc::out_of_memory, errc::limit_reached.
-inline void require_room(group_state const& state, int descriptor, segment_layout const& layout,
-                         std::span<std::uint64_t const> block_bytes) {
-  if (layout.total < unasked_bytes) return;
-  auto const most = std::ranges::max_element(block_bytes);
-  os::require_room(descriptor, layout.total,
-                   " by all ranks together (" + bytes_in_words(*most) + " by rank " +
-                       std::to_string(most - block_bytes.begin()) + ")");
-  require_room_in_control_groups(state, layout.data_at, block_bytes);
 }
 
 }  // namespace shm::inline v1::detail

@@ -57,8 +57,9 @@ class segment {
   }
 
   /// Takes a mapping. The segment leaves no mark until it is complete.
-  void map(os::mapping mapping, std::size_t page_bytes) {
+  void map(os::mapping mapping, std::size_t page_bytes, std::size_t object_page_bytes) {
     mapping_ = std::move(mapping);
+    object_page_bytes_ = object_page_bytes;
     layout_ = segment_layout::of_header(size(), page_bytes);
   }
   /// Gives the mapping up again, after a failure.
@@ -72,10 +73,42 @@ class segment {
     locally(operation::use_window, [&] { mapping_.make_read_only(layout_.data_at); });
   }
 
+  /// Presets every counter, as if `first` fences had happened.
+  void start_at(std::uint32_t first) const {
+    for (auto& line : lines()) {
+      line.arrived = first;
+      line.rounds.fill(first);
+    }
+    auto& words = header().fence;
+    words.count.value = first * static_cast<std::uint32_t>(size());
+    words.release.value = first;
+    auto const table = peers();
+    for (int from = 0; from < size(); ++from) {
+      for (int to = 0; to < size(); ++to) table.word(from, to) = first;
+    }
+  }
+
   /// Makes room for everything that later calls need, so that they cannot fail for want of memory.
   void reserve() { met_.resize(has_lazy_peers() ? ranks() : 0); }
   /// Called once, when all ranks have agreed that the window exists.
-  void complete() noexcept { is_complete_ = true; }
+  void complete() noexcept {
+    is_complete_ = true;
+    page_bytes_ = smallest_pages();
+  }
+  /// The size in bytes of the smallest pages that any block came in, read anew.
+  [[nodiscard]] std::size_t smallest_pages() const noexcept {
+    auto smallest = header().page_bytes;
+    for (auto const& block : blocks()) {
+      if (block.bytes > 0) smallest = std::min(smallest, block.page_bytes);
+    }
+    return smallest;
+  }
+
+  /// The same, as it was when all had agreed.
+  [[nodiscard]] std::size_t page_bytes() const noexcept { return page_bytes_; }
+  /// The size in bytes of the pages that the kernel counts the object in: huge only where reserved.
+  [[nodiscard]] std::size_t object_page_bytes() const noexcept { return object_page_bytes_; }
+  [[nodiscard]] segment_layout const& layout() const noexcept { return layout_; }
 
   /// Waits until every rank has called it; see `window::fence`.
   void fence() {
@@ -173,6 +206,8 @@ class segment {
   segment_layout layout_;
   std::vector<bool> met_;  ///< empty where creation has populated all words
   std::optional<sync::absence> missing_;
+  std::size_t page_bytes_ = 0;
+  std::size_t object_page_bytes_ = 0;
   bool is_complete_ = false;
 };
 

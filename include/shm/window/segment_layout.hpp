@@ -1,6 +1,7 @@
 #pragma once
 /// @file Layout of a window's shared memory.
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -26,6 +27,7 @@ inline constexpr std::uint64_t segment_magic = 0x77646e77206d6873U;
 struct block_entry {
   std::uint64_t offset = 0;  ///< from the beginning of the segment, in bytes
   std::uint64_t bytes = 0;
+  std::uint64_t page_bytes = 0;  ///< that it came in; written by its rank
 };
 
 /// The beginning of a segment.
@@ -85,20 +87,23 @@ struct segment_layout {
       entries[r] = {.offset = at, .bytes = block_bytes[r]};
       auto next = checked_add(at, block_bytes[r]);
       if (next && how == shm::layout::page_aligned) next = round_up(*next, page_bytes);
-      if (!next) fail_for_size(entries.size());
+      if (!next) fail_for_size(block_bytes);
       at = *next;
     }
     auto const end = round_up(at, page_bytes);
-    if (!end) fail_for_size(entries.size());
+    if (!end) fail_for_size(block_bytes);
     total = *end;
   }
 
  private:
-  [[noreturn]] static void fail_for_size(std::size_t ranks) {
+  [[noreturn]] static void fail_for_size(std::span<std::uint64_t const> block_bytes) {
+    auto const most = std::ranges::max_element(block_bytes);
     throw error({.cause = errc::size_overflow,
                  .rank = -1,
-                 .subject = "the blocks of all " + std::to_string(ranks) +
-                            " ranks together are more than can be addressed",
+                 .subject = "the blocks of all " + std::to_string(block_bytes.size()) +
+                            " ranks together, of which rank " +
+                            std::to_string(most - block_bytes.begin()) + " wants " +
+                            bytes_in_words(*most) + ", are more than can be addressed",
                  .remedy = {}});
   }
 };

@@ -4,8 +4,9 @@
 ///                                         [--tsv FILE]
 ///
 /// All rivals run in one process, in turn, batch by batch. A number is the median over the batches
-/// of the slowest rank's time for one operation. After every batch the result is verified. Blocks
-/// are new memory in each iteration, and are written with other values.
+/// of the slowest rank's time for one operation. Windows are of the backend that the environment
+/// names (KUPL_SHM_TYPE, KUPL_SHM_ENABLE_HUGEPAGE). After every batch the result is verified.
+/// Blocks are new memory in each iteration, and are written with other values.
 
 #include <fcntl.h>
 #include <mpi.h>
@@ -43,7 +44,8 @@ constexpr std::string_view usage =
     "usage: mpiexec -n RANKS window_against_mpi [options]\n"
     "  --quick      shorter and fewer batches\n"
     "  --only NAME  this operation; may be repeated: fence, peer_fence, create, create_write, "
-    "large\n"
+    "medium,\n"
+    "               large\n"
     "  --batches N  how many batches (11; quick: 5)\n"
     "  --large      also windows of 64 MiB per rank\n"
     "  --tsv FILE   writes the table there too, as tab-separated values\n";
@@ -312,6 +314,8 @@ std::vector<std::pair<std::string, maker>> operations() {
           {"create", [](machine const& on) { return create(on, "create", page_bytes, false); }},
           {"create_write",
            [](machine const& on) { return create(on, "create_write", page_bytes, true); }},
+          {"medium",
+           [](machine const& on) { return create(on, "medium", std::size_t{1} << 20, true); }},
           {"large",
            [](machine const& on) { return create(on, "large", std::size_t{64} << 20, true); }}};
 }

@@ -27,7 +27,7 @@ class kernel_setting {
   [[nodiscard]] std::string why_not() const { return path_ + " cannot be set"; }
 
  private:
-  [[nodiscard]] bool write(std::string const& value) const {
+  bool write(std::string const& value) const {
     std::ofstream file(path_);
     file << value << std::flush;
     return file.good();

@@ -60,7 +60,7 @@ class Tests:
         self.failed = []
 
     def run(self, options, steps, setting=""):
-        command = [*(("env", setting) if setting else ()), self.launch, "--limit", str(LIMIT),
+        command = [*(("env", *setting.split()) if setting else ()), self.launch, "--limit", str(LIMIT),
                    *options, "--", self.rank, *steps]
         start = time.monotonic()
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
@@ -78,7 +78,7 @@ class Tests:
         killed:  ranks that must die of the signal with the number `signal`; all others must exit 0
                  and print the same lines.
         absent:  ranks whose lines are not compared.
-        setting: a VARIABLE=VALUE for the environment.
+        setting: VARIABLE=VALUE pairs for the environment, with blanks between.
         check:   function of the outcome that returns further complaints.
         """
         if self.only not in name:

@@ -3,11 +3,12 @@
 
 usage: failures.py --launch LAUNCH --rank RANK [--only TEXT] [--verbose] GROUP
 
-GROUP is space, limits, control_groups, dumps, namespaces or stop. A case that fails prints the
+GROUP is space, limits, control_groups, dumps, namespaces, settings or stop. A case that fails prints the
 command that repeats it. Exit status: 0 all well, 1 a case failed, 77 what the group needs is missing.
 """
 
 import os
+import re
 import resource
 import sys
 import tempfile
@@ -56,6 +57,80 @@ def dumps(tests):
                        ["--prefix", "0", to_core], ["comm", f"{step}=64m,1", "write", "abort=0"],
                        ["^ok "] * 3, ranks=2, killed=(0,), signal=6,
                        check=size_of_core(least, most))
+
+
+class HugePages:
+    """So many reserved huge pages in all, for the length of a `with`."""
+
+    PATH = "/proc/sys/vm/nr_hugepages"
+
+    def __init__(self, count):
+        self.count = count
+        self.old = None
+
+    def __enter__(self):
+        try:
+            with open(self.PATH, encoding="ascii") as file:
+                self.old = int(file.read())
+            self.write(self.count)
+            with open(self.PATH, encoding="ascii") as file:
+                if int(file.read()) != self.count:
+                    raise Missing("this machine cannot reserve huge pages")
+        except OSError as reason:
+            raise Missing(f"huge pages cannot be reserved: {reason}") from reason
+
+    def __exit__(self, *_):
+        self.write(self.old)
+
+    def write(self, count):
+        with open(self.PATH, "w", encoding="ascii") as file:
+            file.write(str(count))
+
+
+def said(count, pattern):
+    """A check that so many lines on standard error are like this, and no other one is there."""
+    def check(outcome):
+        lines = [line for line in outcome.text.splitlines() if re.match(r"\d+! ", line)]
+        alike = [line for line in lines if re.match(r"0! shm: rank 0 of \d+: " + pattern, line)]
+        good = len(alike) == count and len(lines) == count
+        return [] if good else [f"said: {lines}, not {count} like '{pattern}'"]
+    return check
+
+
+def settings(tests):
+    """What the environment chooses: huge pages, verbosity, values without meaning."""
+    need_root()
+    huge = "KUPL_SHM_TYPE=sls KUPL_SHM_ENABLE_HUGEPAGE=y"
+    steps = ["comm", "window=4m", "write", "check", "window=5m", "write", "check"]
+    ok = ["^ok "] * len(steps)
+    with HugePages(0):
+        tests.case("huge pages that nobody has", [], steps, ok, setting=huge,
+                   check=said(1, "a window gets lesser memory .*reserve|.*nr_hugepages"))
+        tests.case("small windows need no huge pages", [], ["comm", "window=64", "fence=3"],
+                   ok[:3], setting=huge, check=said(0, ""))
+    with HugePages(4):
+        tests.case("fewer huge pages than a window needs", [], steps, ok, setting=huge,
+                   check=said(1, "a window gets lesser memory "))
+    with HugePages(16):
+        tests.case("huge pages for one window after the other", [],
+                   ["comm", "window=4m", "write", "check", "drop", "window=5m", "write", "check"],
+                   ["^ok "] * 8, setting=huge, check=said(0, ""))
+        tests.case("a rank dies with huge pages", ["--kill", "1:200000"],
+                   ["comm", "window=4m", "fence_ms=10000", "window=64"],
+                   ["^ok ", "^ok ", "^error .*died", "^error .*died"], killed=(1,), setting=huge)
+        tests.case("verbosity tells of each window once", [], ["comm", "window=64", "window=4m"],
+                   ["^ok "] * 3, setting=huge + " SHM_VERBOSE=y",
+                   check=said(2, "window of .*: asked for sls, huge pages preferred; got sls, "
+                                 "pages of [24] [KM]iB"))
+    tests.case("a backend that nobody knows", [], ["comm", "window=64"], ["^ok "] * 2,
+               setting="KUPL_SHM_TYPE=slls",
+               check=said(1, "KUPL_SHM_TYPE=slls is not known; choices: posix, sls; taken: posix"))
+    tests.case("ranks whose environment differs", ["--prefix", "1", "env KUPL_SHM_TYPE=sls"],
+               ["comm", "window=64"], ["^ok "] * 2,
+               check=said(1, "the settings of rank 1 differ from those of rank 0, which are taken"))
+    tests.case("huge pages without the backend for them", [], ["comm", "window=64"], ["^ok "] * 2,
+               setting="KUPL_SHM_ENABLE_HUGEPAGE=y",
+               check=said(1, "KUPL_SHM_ENABLE_HUGEPAGE=y has no effect on the backend posix"))
 
 
 def space(tests):
@@ -309,7 +384,7 @@ def stop(tests):
 
 
 GROUPS = {each.__name__: each
-          for each in (space, limits, control_groups, dumps, namespaces, stop)}
+          for each in (space, limits, control_groups, dumps, namespaces, settings, stop)}
 
 
 def main():

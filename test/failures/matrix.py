@@ -76,7 +76,7 @@ LEAVES_NAME = ("unlink", "unlinkat")
 TRIES = 4
 
 RANKS = 3  # one has the fault; the other two are compared
-CREATE = ["begin", "comm", "window=64", "window=600k", "end"]
+CREATE = ["begin", "comm", "window=64", "window=600k", "reader=600k", "end"]
 USE = ["write", "check", "fence=3"]
 
 Call = collections.namedtuple("Call", "name number when text is_own waits")
@@ -204,7 +204,9 @@ def deaths_at(place, calls):
 PLACES = [Place(title, options, steps, rank)
           for title, options, steps in ((", through /proc", [], []),
                                         (", with a socket", ["--prefix", "1", "unshare -U -r"], []),
-                                        (", on an old system", [], ["refuse"]))
+                                        (", on an old system", [], ["refuse"]),
+                                        (", of anonymous memory",
+                                         ["--prefix", "all", "env KUPL_SHM_TYPE=sls"], []))
           for rank in (0, 1)]
 
 

@@ -48,6 +48,7 @@ Does the steps in order, whatever becomes of them, and prints a line for each:
   window=B,B,...    creates a window of B bytes (suffixes k, m, g) on each rank; the last B is for
                     all further ranks. Windows are kept until `drop`.
   sparse=B,B,...    the same without populating it
+  reader=B,B,...    the same, read-only on all ranks but rank 0, and not the one that later steps use
   write             writes every byte of this rank's block of the last window
   check             fences, and reads what every rank wrote with `write`
   fence=ROUNDS      fences on the last window so often
@@ -108,18 +109,31 @@ class player {
   /// Does one step; throws what it throws.
   void play(std::string_view name, std::string_view value) {
     static std::map<std::string_view, void (player::*)(std::string_view)> const steps = {
-        {"comm", &player::make_group},     {"window", &player::make_window},
-        {"sparse", &player::make_sparse},  {"write", &player::write},
-        {"check", &player::check},         {"fence", &player::fence},
-        {"fence_ms", &player::fence_long}, {"barrier", &player::barrier},
-        {"agree", &player::agree},         {"agree_fail", &player::agree_fail},
-        {"sleep_ms", &player::sleep},      {"fill", &player::fill},
-        {"unfill", &player::unfill},       {"drop", &player::drop},
-        {"leave", &player::leave},         {"survivors", &player::survivors},
-        {"refuse", &player::refuse},       {"flat", &player::flat},
-        {"begin", &player::begin},         {"end", &player::end},
-        {"maps_left", &player::use_maps},  {"unmap", &player::unmap},
-        {"dumped", &player::make_dumped},  {"abort", &player::abort},
+        {"comm", &player::make_group},
+        {"window", &player::make_window},
+        {"sparse", &player::make_sparse},
+        {"reader", &player::make_reader},
+        {"write", &player::write},
+        {"check", &player::check},
+        {"fence", &player::fence},
+        {"fence_ms", &player::fence_long},
+        {"barrier", &player::barrier},
+        {"agree", &player::agree},
+        {"agree_fail", &player::agree_fail},
+        {"sleep_ms", &player::sleep},
+        {"fill", &player::fill},
+        {"unfill", &player::unfill},
+        {"drop", &player::drop},
+        {"leave", &player::leave},
+        {"survivors", &player::survivors},
+        {"refuse", &player::refuse},
+        {"flat", &player::flat},
+        {"begin", &player::begin},
+        {"end", &player::end},
+        {"maps_left", &player::use_maps},
+        {"unmap", &player::unmap},
+        {"dumped", &player::make_dumped},
+        {"abort", &player::abort},
     };
     auto const found = steps.find(name);
     if (found == steps.end()) throw std::invalid_argument("unknown step");
@@ -150,6 +164,19 @@ class player {
   void make_sparse(std::string_view sizes) {
     windows_.emplace_back(group(), part_of(sizes, oob_.rank()),
                           shm::window_options{.prefault = shm::prefault::none});
+  }
+  void drop_all() {
+    windows_.clear();
+    writers_.clear();
+    readers_.clear();
+  }
+  void make_reader(std::string_view sizes) {
+    auto const bytes = part_of(sizes, oob_.rank());
+    if (oob_.rank() == 0) {
+      writers_.emplace_back(group(), bytes);
+    } else {
+      readers_.emplace_back(group(), bytes);
+    }
   }
   void make_dumped(std::string_view sizes) {
     windows_.emplace_back(group(), part_of(sizes, oob_.rank()),
@@ -234,10 +261,10 @@ class player {
   }
   void drop(std::string_view rank) {
     auto const own = static_cast<std::uint64_t>(oob_.rank());
-    if (rank.empty() || number_of(rank) == own) windows_.clear();
+    if (rank.empty() || number_of(rank) == own) drop_all();
   }
   void leave(std::string_view) {
-    windows_.clear();
+    drop_all();
     group_.reset();
   }
   void survivors(std::string_view) {
@@ -304,6 +331,8 @@ class player {
   shm_test::launch_oob oob_;
   std::optional<shm::group> group_;
   std::vector<bytes_window> windows_;
+  std::vector<bytes_window> writers_;  ///< of windows that others only read
+  std::vector<shm::window<unsigned char const>> readers_;
   std::vector<void*> maps_;
   std::vector<std::string> open_at_begin_;
 };

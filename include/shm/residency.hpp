@@ -3,12 +3,12 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <span>
 #include <string>
 #include <vector>
 
 #include "shm/os/placement.hpp"
 #include "shm/os/shared_object.hpp"
+#include "shm/window/segment.hpp"
 
 namespace shm::inline v1 {
 
@@ -25,12 +25,18 @@ struct residency {
 
 namespace detail {
 
-/// Returns on which node a block lies, as far as up to 1024 of its pages tell.
-inline int node_of(std::span<std::byte const> block, std::size_t page_bytes) {
-  auto const nodes = os::nodes_of(block, 1024, page_bytes);
-  if (nodes.empty()) return residency::unknown;
-  bool const is_one = std::ranges::all_of(nodes, [&](int node) { return node == nodes.front(); });
-  return is_one ? nodes.front() : residency::mixed;
+/// Returns on which node a rank's block lies, as far as up to 1024 of its pages tell that are
+/// there.
+inline int node_of_block(segment const& made, int rank) {
+  bool const is_reserved = made.object_page_bytes() > os::base_page_bytes();
+  if (is_reserved && !made.header().is_populated) return residency::unknown;  // looking makes pages
+  int found = residency::unknown;
+  for (int const node : os::nodes_of(made.block(rank), 1024, made.object_page_bytes())) {
+    if (node < 0) continue;
+    if (found >= 0 && node != found) return residency::mixed;
+    found = node;
+  }
+  return found;
 }
 
 }  // namespace detail

@@ -152,8 +152,8 @@ class window {
   ///             size, policy or options differ; errc::no_space, errc::out_of_memory,
   ///             errc::limit_reached and what else the system refuses; errc::peer_lost,
   ///             errc::peer_left. errc::empty for an invalid group.
-  /// Cost:       two agreements, and the system calls of one mapping on each rank; from 1 MiB on
-  ///             also reading what the system has left.
+  /// Cost:       two agreements, and the system calls of one mapping on each rank; from 1 MiB on a
+  ///             third one, and reading what the system has left.
   template <std::integral Count>
   window(group& ranks, Count count, Policy const& policy = {}, window_options const& options = {})
       : window_(make(ranks, count, policy, options)) {}
@@ -252,7 +252,7 @@ class window {
                           .origin = segment.header().origin,
                           .nodes = {}};
     for (int r = 0; r < size(); ++r) {
-      result.nodes.push_back(detail::node_of(segment.block(r), segment.object_page_bytes()));
+      result.nodes.push_back(detail::node_of_block(segment, r));
     }
     return result;
   }

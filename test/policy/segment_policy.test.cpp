@@ -132,7 +132,7 @@ TEST_CASE("a minimal policy has its name, one attempt and base pages") {
 
 TEST_CASE("a minimal policy makes the object that it is asked for") {
   minimal const policy;
-  auto const object = segment_policy_ref(policy, {}).create(8192, 4096, 0);
+  auto const object = segment_policy_ref(policy, {}).create({.bytes = 8192, .page_bytes = 4096});
   CHECK(object.descriptor.is_open());
   CHECK(object.bytes == 8192);
 }
@@ -181,7 +181,8 @@ TEST_CASE("a policy's place is not run on an empty block") {
 TEST_CASE("a policy's create sees the whole request") {
   std::vector<std::string> log;
   complete const policy{&log};
-  auto const object = segment_policy_ref(policy, {}).create(4096, 4096, 2);
+  auto const object =
+      segment_policy_ref(policy, {}).create({.bytes = 4096, .page_bytes = 4096, .attempt = 2});
   CHECK(log == std::vector<std::string>{"create 4096 attempt 2"});
 }
 

@@ -109,6 +109,15 @@ TEST_CASE("windows come in reserved huge pages where there are enough, and give 
         RANK_CHECK(found, is_right(w));
         node.barrier();
       }
+      {
+        shm::window<int, shm::sls_policy> odd(node, 3 * mib / sizeof(int) + 3, policy,
+                                              {.layout = shm::layout::contiguous});
+        RANK_CHECK(found, odd.page_size() == page);
+        RANK_CHECK(found, is_right(odd));
+        auto const frozen = std::move(odd).freeze();
+        RANK_CHECK(found, frozen[node.size() - 1][1] == node.size());
+        node.barrier();
+      }
       node.barrier();
       RANK_CHECK(found, shm::os::huge_page_pool::of(page).available == before);
       node.barrier();
@@ -128,11 +137,50 @@ TEST_CASE("windows come in transparent huge pages where none are reserved but th
     on_all_rank_counts([&](shm::group& node, findings& found) {
       shm::window<int, shm::sls_policy> w(node, four_mib / sizeof(int), policy);
       RANK_CHECK(found, w.page_size() == page);
-      RANK_CHECK(found, shm::os::transparent_bytes_at(
-                            reinterpret_cast<std::byte const*>(w[0].data()) - page) >= four_mib);
       RANK_CHECK(found, is_right(w));
+      // Blocks that end within a huge page, with and without placement, which cuts mappings.
+      for (auto const where : {shm::place::owner, shm::place::interleave, shm::place::node(0)}) {
+        for (auto const how : {shm::layout::page_aligned, shm::layout::contiguous}) {
+          shm::window<int, shm::sls_policy> odd(node, 3 * mib / sizeof(int) + 3, policy,
+                                                {.layout = how, .place = where});
+          RANK_CHECK(found, odd.page_size() == page);
+          RANK_CHECK(found, is_right(odd));
+        }
+      }
+      auto const frozen = std::move(w).freeze();
+      RANK_CHECK(found, frozen[0][1] == 1);
     });
   }
+}
+
+TEST_CASE("a small window has huge pages where they are required") {
+  auto const page = shm::os::default_huge_page_bytes();
+  huge_page_reserve const reserve(6);
+  if (!reserve.is_there() || page == 0) {
+    WARN("skipped: " << reserve.why_not());
+    return;
+  }
+  on_ranks(2, [&](shm::group& node, findings& found) {
+    shm::window<int, shm::sls_policy> w(node, 16, requires_huge);
+    RANK_CHECK(found, w.page_size() == page);
+    RANK_CHECK(found, is_right(w));
+  });
+}
+
+TEST_CASE("a window that is not populated is placed like any other") {
+  on_ranks(2, [](shm::group& node, findings& found) {
+    constexpr auto sparse = shm::prefault::none;
+    auto const refused = failure_of([&] {
+      shm::window<int>(node, 5000, {.prefault = sparse, .place = shm::place::node(999)});
+    });
+    RANK_CHECK(found, refused.cause == shm::errc::invalid_argument);
+    shm::window<char> w(node, 40 * base_page(), {.prefault = sparse, .place = shm::place::node(0)});
+    RANK_CHECK(found, w.residency().nodes[0] == shm::residency::unknown);
+    w.local()[base_page()] = 1;
+    w.fence();
+    RANK_CHECK(found, w.residency().nodes[0] == 0 && w.residency().nodes[1] == 0);
+    w.fence();
+  });
 }
 
 TEST_CASE("preferred huge pages that nobody has become base pages, and the window is right") {

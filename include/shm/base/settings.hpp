@@ -114,7 +114,12 @@ inline environment read_environment() {
        {"2", fence_algorithm::dissemination},
        {"3", fence_algorithm::counter}},
       "0 (automatic), 1 (linear), 2 (dissemination), 3 (counter)", remarks);
-  values.high_bandwidth_nodes = detail::variable("SHM_HBM_NODES");
+  auto const nodes = detail::variable("SHM_HBM_NODES");
+  values.high_bandwidth_nodes = nodes;
+  if (values.high_bandwidth_nodes.view() != nodes) {
+    values.high_bandwidth_nodes = {};
+    remarks.push_back("SHM_HBM_NODES is longer than 99 characters and not taken; write ranges");
+  }
   values.is_verbose = detail::is_on("SHM_VERBOSE", remarks);
   return result;
 }

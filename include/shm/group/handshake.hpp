@@ -24,6 +24,7 @@
 #include "shm/os/descriptor_passing.hpp"
 #include "shm/os/file_descriptor.hpp"
 #include "shm/os/mapping.hpp"
+#include "shm/os/memory_node.hpp"
 #include "shm/os/process.hpp"
 #include "shm/os/shared_object.hpp"
 #include "shm/os/topology.hpp"
@@ -345,6 +346,10 @@ class handshake {
   /// Warns of values in the environment that have no meaning, or that differ. Rank 0 only.
   void report(environment const& environment) const {
     for (auto const& remark : environment.remarks) warn(0, size(), remark);
+    if (auto const list = environment.values.high_bandwidth_nodes.view(); !list.empty()) {
+      auto const remark = os::memory_nodes("/sys", list).remark();
+      if (!remark.empty()) warn(0, size(), remark);
+    }
     for (int r = 1; r < size(); ++r) {
       if (exchange_.from(r).settings == exchange_.from(0).settings) continue;
       warn(0, size(),

@@ -3,7 +3,9 @@
 
 #include <unistd.h>
 
+#include <array>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -33,6 +35,9 @@ struct descriptor_channel {
   std::vector<std::pair<int, os::file_descriptor>> peers;  ///< on rank 0: rank and socket
   os::file_descriptor to_root;                             ///< on such a rank: to rank 0
 };
+
+/// In what memory can be lesser than was asked for.
+enum class lesser : std::size_t { pages, memory };
 
 /// The state of a group in one process. Lives as long as the group's handle or any of its windows,
 /// and as long as it lives the rank counts as living.
@@ -148,14 +153,16 @@ class group_state {
 
   /// Whether this is the first time that it is asked whether to warn of memory that is not as good
   /// as what was asked for.
-  bool is_first_warning() noexcept { return !std::exchange(has_warned_, true); }
+  bool is_first_warning(lesser what) noexcept {
+    return !std::exchange(has_warned_[static_cast<std::size_t>(what)], true);
+  }
 
   /// Returns a new epoch: the number of the next agreement.
   std::uint32_t next_epoch() noexcept { return ++epoch_; }
   void start_epochs(std::uint32_t last) noexcept { epoch_ = last; }
   [[nodiscard]] std::uint32_t epoch() const noexcept { return epoch_; }
 
-  /// Tells all ranks where an object of rank 0 is to be found. Rank 0 only, inside an agreement.
+  /// Writes where an object of rank 0 is to be found. Rank 0 only, inside an agreement.
   void publish(os::shared_object const& object, os::identifier const& nonce, int attempt) {
     header().notice = {.address = os::address_of(object),
                        .nonce = nonce,
@@ -163,10 +170,16 @@ class group_state {
                        .attempt = attempt,
                        .pages = object.pages,
                        .must_be_huge = object.must_be_huge};
+  }
+
+  /// Sends the object that was published to the ranks that cannot open it themselves. Rank 0 only,
+  /// inside the agreement after which all fetch it: what nobody fetches would fill the connections.
+  void hand_over(os::shared_object const& object) {
     for (auto& [rank, socket] : channel_.peers) {
       if (!socket.is_open()) continue;
       try {
-        os::send_parcel(socket.number(), {.nonce = nonce}, object.descriptor.number());
+        os::send_parcel(socket.number(), {.nonce = header().notice.nonce},
+                        object.descriptor.number());
       } catch (error const& refused) {
         // A peer that is gone is found by the next agreement, with its rank; one that is not sees
         // the end of the connection.
@@ -209,7 +222,7 @@ class group_state {
   std::uint32_t epoch_ = 0;
   std::string control_groups_;  ///< /proc/self/cgroup, for which memory_groups_ was made
   os::memory_groups memory_groups_;
-  bool has_warned_ = false;
+  std::array<bool, 2> has_warned_{};  ///< of each kind in `lesser`
   sync::verdict_word lost_;  ///< a death that this rank has learnt of, on any of its threads
   std::optional<sync::absence> missing_;  ///< why the group's own calls cannot succeed any more
 };

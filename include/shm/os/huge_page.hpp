@@ -96,11 +96,12 @@ inline bool allows_transparent_huge_pages(
     auto const end = text.find(']', begin == std::string::npos ? 0 : begin);
     return end == std::string::npos ? std::string{} : text.substr(begin + 1, end - begin - 1);
   };
+  auto const all = chosen(directory + "/shmem_enabled");
+  if (all == "deny" || all == "force") return all == "force";  // whatever a size has
   auto setting =
       chosen(directory + "/hugepages-" + std::to_string(page_bytes / 1024) + "kB/shmem_enabled");
-  if (setting.empty() || setting == "inherit") setting = chosen(directory + "/shmem_enabled");
-  return setting == "always" || setting == "within_size" || setting == "advise" ||
-         setting == "force";
+  if (setting.empty() || setting == "inherit") setting = all;
+  return setting == "always" || setting == "within_size" || setting == "advise";
 }
 
 /// Makes an object of anonymous memory in reserved huge pages of `page_bytes`.
@@ -130,27 +131,39 @@ inline shared_object make_huge(char const* label, std::size_t bytes, std::size_t
   return detail::make_memfd(label, bytes, page_bytes, page_kind::reserved, MFD_HUGETLB | size_flag);
 }
 
-/// Returns how many bytes of the mapping that begins at `address` this process has mapped in
-/// transparent huge pages of shared memory.
+/// Asks for transparent huge pages where `pages` are populated from now on. A refusal shows in what
+/// they then come in.
+///
+/// Source: madvise(2), MADV_HUGEPAGE.
+inline void prefer_huge_pages(std::span<std::byte> pages) noexcept {
+  ::madvise(pages.data(), pages.size(), MADV_HUGEPAGE);
+}
+
+/// Returns how many bytes of `pages` this process has mapped in transparent huge pages of shared
+/// memory, as far as the kernel counts them apart: in mappings that lie in `pages` altogether.
 ///
 /// Source: proc(5), /proc/pid/smaps, ShmemPmdMapped; KernelPageSize is that of base pages there.
-inline std::size_t transparent_bytes_at(std::byte const* address) {
-  auto const begin = reinterpret_cast<std::uintptr_t>(address);
+inline std::size_t transparent_bytes_in(std::span<std::byte const> pages) {
+  auto const begin = reinterpret_cast<std::uintptr_t>(pages.data());
   std::string const text = read_kernel_file("/proc/self/smaps");
   std::string_view rest = text;
+  std::size_t sum = 0;
   bool is_inside = false;
   while (!rest.empty()) {
     auto const line = rest.substr(0, rest.find('\n'));
     rest.remove_prefix(std::min(line.size() + 1, rest.size()));
+    auto const* const line_end = line.data() + line.size();
     std::uintptr_t from = 0;
-    auto const [stop, failed] = std::from_chars(line.data(), line.data() + line.size(), from, 16);
-    if (failed == std::errc{} && stop != line.data() + line.size() && *stop == '-') {
-      is_inside = from == begin;
+    std::uintptr_t to = 0;
+    auto const first = std::from_chars(line.data(), line_end, from, 16);
+    if (first.ec == std::errc{} && first.ptr != line_end && *first.ptr == '-' &&
+        std::from_chars(first.ptr + 1, line_end, to, 16).ec == std::errc{}) {
+      is_inside = begin <= from && to <= begin + pages.size();
     } else if (is_inside && line.starts_with("ShmemPmdMapped:")) {
-      return detail::number_after("ShmemPmdMapped:", line) * 1024;
+      sum += detail::number_after("ShmemPmdMapped:", line) * 1024;
     }
   }
-  return 0;
+  return sum;
 }
 
 }  // namespace shm::inline v1::os

@@ -78,14 +78,6 @@ class mapping {
 
   [[nodiscard]] std::span<std::byte> bytes() const noexcept { return bytes_; }
 
-  /// Asks for transparent huge pages where the memory is populated from now on. A refusal shows in
-  /// what it then comes in.
-  ///
-  /// Source: madvise(2), MADV_HUGEPAGE.
-  void prefer_huge_pages() const noexcept {
-    ::madvise(bytes_.data(), bytes_.size(), MADV_HUGEPAGE);
-  }
-
   /// Leaves the memory out of core dumps, where every process would write all of it. A refusal is
   /// of no consequence but to their size.
   ///

@@ -40,8 +40,8 @@ struct runtime_policy {
   [[nodiscard]] std::string in_words(settings const& values) const {
     return is_sls(values) ? sls(values).in_words(values) : std::string(posix_policy::name);
   }
-  [[nodiscard]] failure shortfall(settings const& values) const {
-    return is_sls(values) ? sls(values).shortfall(values) : failure{};
+  [[nodiscard]] node_preference preferred_nodes(settings const& values) const {
+    return is_sls(values) ? sls(values).preferred_nodes(values) : node_preference{};
   }
 
  private:

@@ -23,17 +23,24 @@ namespace shm::inline v1 {
 struct segment_request {
   std::size_t bytes = 0;       ///< size of the object, a multiple of page_bytes
   std::size_t page_bytes = 0;  ///< page size that the window was laid out for
-  int attempt = 0;             ///< counts up where the ranks agree that an earlier one failed
+  int attempt = 0;             ///< counts up where an earlier one has failed
+  shm::place place{};          ///< what the window asks for
   shm::settings settings{};    ///< the group's
 };
 
 /// One rank's block, before it is populated.
 struct block_request {
   std::span<std::byte> mine{};
-  std::size_t page_bytes = 0;  ///< of the object
+  std::size_t page_bytes = 0;  ///< that the window was laid out for
   int attempt = 0;             ///< as in segment_request
   shm::place place{};          ///< what the window asks for
   shm::settings settings{};    ///< the group's
+};
+
+/// The NUMA nodes that a policy prefers, or why there are none.
+struct node_preference {
+  os::node_set nodes{};
+  failure shortfall{};
 };
 
 /// A backend: where a window's memory comes from.
@@ -52,7 +59,8 @@ struct block_request {
 ///   windows whose mean block is less than half a page.
 /// - `name_in(settings)`: the name of what is really taken, where settings decide.
 /// - `in_words(settings)`: what it asks for, for messages; else its name.
-/// - `shortfall(settings)`: the failure that says why a preference cannot be met, for one warning.
+/// - `preferred_nodes(settings)`: where it prefers memory, so that a warning can tell of other
+/// nodes.
 /// - `signature()`: a number that is equal for equal options; else the options' bytes are compared.
 template <class Policy>
 concept segment_policy =
@@ -69,6 +77,24 @@ inline os::memory_nodes machine_nodes(settings const& values) {
   return list.empty() ? plain : os::memory_nodes("/sys", list);
 }
 
+/// Returns those of `nodes` that this thread may take memory from.
+inline os::node_set usable_of(os::node_set const& nodes) {
+  auto const usable = os::usable_nodes();
+  return usable.is_empty() ? nodes : nodes & usable;
+}
+
+/// Prefers nodes for memory, or interleaves it over them. A system that does not let this process
+/// choose is no error: it is a wish, and `window::residency` tells.
+inline void wish_for_nodes(std::span<std::byte> pages, os::memory_policy how,
+                           os::node_set const& nodes, std::size_t page_bytes) {
+  if (nodes.is_empty()) return;
+  try {
+    os::set_memory_policy(pages, how, nodes, page_bytes);
+  } catch (error const& refused) {
+    if (refused.code() != errc::permission_denied && refused.code() != errc::unsupported) throw;
+  }
+}
+
 /// Puts a block where its window asks for it, among the nodes with ordinary memory. Without a wish
 /// nothing is done: memory comes from the node of the rank that populates it, or from where the
 /// thread's own policy says.
@@ -78,10 +104,10 @@ inline void place_block(block_request const& block) {
   if (block.place == place::owner) return;
   auto const machine = machine_nodes(block.settings);
   if (block.place.is_interleaved()) {
-    auto const ordinary = machine.ordinary();
-    os::set_memory_policy(block.mine, os::memory_policy::interleaved,
-                          ordinary.is_empty() ? machine.with_memory() : ordinary, block.page_bytes);
-    return;
+    auto const ordinary = usable_of(machine.ordinary());
+    return wish_for_nodes(block.mine, os::memory_policy::interleaved,
+                          ordinary.is_empty() ? usable_of(machine.with_memory()) : ordinary,
+                          block.page_bytes);
   }
   if (!machine.with_memory().contains(block.place.number())) {
     throw error({.cause = errc::invalid_argument,
@@ -90,8 +116,8 @@ inline void place_block(block_request const& block) {
                             ", and the nodes with memory are " + machine.with_memory().in_words(),
                  .remedy = "choose one of these (numactl --hardware)"});
   }
-  os::set_memory_policy(block.mine, os::memory_policy::preferred,
-                        os::node_set{block.place.number()}, block.page_bytes);
+  wish_for_nodes(block.mine, os::memory_policy::preferred,
+                 usable_of(os::node_set{block.place.number()}), block.page_bytes);
 }
 
 /// Refers to a policy of any type. Does not own it.
@@ -125,9 +151,9 @@ class segment_policy_ref {
     } else {
       asked_ = [](void const*, shm::settings const&) { return std::string(Policy::name); };
     }
-    if constexpr (requires { policy.shortfall(values); }) {
-      shortfall_ = [](void const* p, shm::settings const& of) {
-        return static_cast<Policy const*>(p)->shortfall(of);
+    if constexpr (requires { policy.preferred_nodes(values); }) {
+      preferred_nodes_ = [](void const* p, shm::settings const& of) {
+        return static_cast<Policy const*>(p)->preferred_nodes(of);
       };
     }
     if constexpr (requires(block_request const& block) { policy.place(block); }) {
@@ -145,11 +171,9 @@ class segment_policy_ref {
     return page_bytes_ == nullptr ? os::base_page_bytes()
                                   : page_bytes_(policy_, attempt, settings_);
   }
-  [[nodiscard]] os::shared_object create(std::size_t bytes, std::size_t page_bytes,
-                                         int attempt) const {
-    return create_(
-        policy_,
-        {.bytes = bytes, .page_bytes = page_bytes, .attempt = attempt, .settings = settings_});
+  [[nodiscard]] os::shared_object create(segment_request request) const {
+    request.settings = settings_;
+    return create_(policy_, request);
   }
   void place(block_request block) const {
     if (block.mine.empty()) return;
@@ -158,9 +182,9 @@ class segment_policy_ref {
   }
   /// What is asked for, in words.
   [[nodiscard]] std::string asked() const { return asked_(policy_, settings_); }
-  /// Why a preference cannot be met; no failure where there is none, or where it can.
-  [[nodiscard]] failure shortfall() const {
-    return shortfall_ == nullptr ? failure{} : shortfall_(policy_, settings_);
+  /// The NUMA nodes that are preferred.
+  [[nodiscard]] node_preference preferred_nodes() const {
+    return preferred_nodes_ == nullptr ? node_preference{} : preferred_nodes_(policy_, settings_);
   }
 
  private:
@@ -198,7 +222,7 @@ class segment_policy_ref {
   std::size_t (*page_bytes_)(void const*, int, shm::settings const&) = nullptr;
   os::shared_object (*create_)(void const*, segment_request const&) = nullptr;
   std::string (*asked_)(void const*, shm::settings const&) = nullptr;
-  failure (*shortfall_)(void const*, shm::settings const&) = nullptr;
+  node_preference (*preferred_nodes_)(void const*, shm::settings const&) = nullptr;
   void (*place_)(void const*, block_request const&) = [](void const*, block_request const& block) {
     place_block(block);
   };

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -42,10 +43,14 @@ struct sls_policy {
   }
 
   [[nodiscard]] std::size_t page_bytes(int attempt, settings const&) const {
-    auto const bytes = kind_of(attempt) == os::page_kind::reserved ? os::default_huge_page_bytes()
-                       : kind_of(attempt) == os::page_kind::transparent
-                           ? os::transparent_huge_page_bytes()
-                           : 0;
+    auto const kind = kind_of(attempt);
+    if (kind == os::page_kind::base) return os::base_page_bytes();
+    auto const reserved = os::default_huge_page_bytes();
+    auto const transparent = os::transparent_huge_page_bytes();
+    // Where the kernel has one kind only, its size stands for the other, which `create` refuses.
+    auto const bytes = (kind == os::page_kind::reserved && reserved != 0) || transparent == 0
+                           ? reserved
+                           : transparent;
     return bytes == 0 ? os::base_page_bytes() : bytes;
   }
 
@@ -71,21 +76,30 @@ struct sls_policy {
     return os::make_anonymous(label, request.bytes);
   }
 
-  /// Puts a block into high-bandwidth memory where that is asked for: on the node that is nearest
-  /// to the calling rank's processor, or where the window asks for another.
+  /// Puts a block into high-bandwidth memory where that is asked for: preferred on the node nearest
+  /// to the calling rank's processor; required on all nodes with it, of which the kernel takes the
+  /// nearest with room, or on the one that the window names.
+  ///
+  /// Errors: errc::invalid_argument for a node that does not exist, or has no such memory where
+  /// that
+  ///         is required.
   void place(block_request const& block) const {
-    if (memory == memory::ordinary || block.place.number() >= 0) return place_block(block);
+    if (memory == memory::ordinary) return place_block(block);
     auto const machine = machine_nodes(block.settings);
-    auto const& fast = machine.high_bandwidth();
-    if (fast.is_empty()) return place_block(block);
+    auto const fast = usable_of(machine.high_bandwidth());
     if (memory == memory::require_on_package) {
-      return os::set_memory_policy(block.mine, os::memory_policy::bound, fast, block.page_bytes);
+      auto const& wanted = required_nodes(fast, block.place);
+      // Whole pages, also where a neighbour's block shares one: all ranks require the same.
+      auto const grown = whole_pages(block);
+      return os::set_memory_policy(grown, os::memory_policy::bound, wanted, block.page_bytes);
+    }
+    if (fast.is_empty() || block.place.number() >= 0) return place_block(block);
+    if (block.place.is_interleaved()) {
+      return wish_for_nodes(block.mine, os::memory_policy::interleaved, fast, block.page_bytes);
     }
     auto const nearest = machine.nearest(os::current_node(), fast);
-    auto const wanted = nearest && !block.place.is_interleaved() ? os::node_set{*nearest} : fast;
-    auto const how = block.place.is_interleaved() ? os::memory_policy::interleaved
-                                                  : os::memory_policy::preferred;
-    os::set_memory_policy(block.mine, how, wanted, block.page_bytes);
+    wish_for_nodes(block.mine, os::memory_policy::preferred,
+                   nearest ? os::node_set{*nearest} : fast, block.page_bytes);
   }
 
   /// Says what is asked for: "sls, huge pages preferred, on-package memory required".
@@ -98,12 +112,13 @@ struct sls_policy {
     return text;
   }
 
-  /// Returns why `memory` cannot be had as it is preferred, if it cannot.
-  [[nodiscard]] failure shortfall(settings const& values) const {
+  /// The nodes with high-bandwidth memory, where that is preferred, or why there are none.
+  [[nodiscard]] node_preference preferred_nodes(settings const& values) const {
     if (memory != memory::prefer_on_package) return {};
     auto const machine = machine_nodes(values);
-    if (machine.high_bandwidth().is_empty()) return no_fast_memory(machine);
-    return {};
+    node_preference result{.nodes = usable_of(machine.high_bandwidth()), .shortfall = {}};
+    if (result.nodes.is_empty()) result.shortfall = no_fast_memory(machine);
+    return result;
   }
 
  private:
@@ -119,26 +134,50 @@ struct sls_policy {
             .remedy = "name its NUMA nodes in SHM_HBM_NODES (numactl --hardware shows all)"};
   }
 
+  /// The block, grown to whole pages: the mapping that it lies in begins and ends on pages.
+  static std::span<std::byte> whole_pages(block_request const& block) {
+    auto const first = reinterpret_cast<std::uintptr_t>(block.mine.data());
+    auto const before = first - round_down(first, block.page_bytes);
+    auto const bytes = round_up(before + block.mine.size(), block.page_bytes);
+    return {block.mine.data() - before, bytes.value_or(block.mine.size())};
+  }
+
+  /// Returns on which nodes required memory may lie.
+  ///
+  /// Errors: errc::invalid_argument where the window names a node without such memory.
+  static os::node_set required_nodes(os::node_set const& fast, shm::place where) {
+    if (where.number() < 0) return fast;
+    if (fast.contains(where.number())) return os::node_set{where.number()};
+    throw error({.cause = errc::invalid_argument,
+                 .subject = "window_options::place is node " + std::to_string(where.number()) +
+                            ", and on-package memory is required, which the nodes " +
+                            fast.in_words() + " have",
+                 .remedy = "choose one of these, or prefer on-package memory"});
+  }
+
   /// Errors: errc::unsupported where there is no such memory; errc::limit_reached where it has not
   ///         enough left: bound memory that runs out kills instead of failing.
   void require_room_on_package(segment_request const& request) const {
     auto const machine = machine_nodes(request.settings);
-    auto const& fast = machine.high_bandwidth();
+    auto const fast = usable_of(machine.high_bandwidth());
     if (fast.is_empty()) throw error(no_fast_memory(machine));
+    auto const nodes = required_nodes(fast, request.place);
     bool const is_of_pool = kind_of(request.attempt) == os::page_kind::reserved;
     std::uint64_t left = 0;
-    for (int const node : fast.members()) {
-      left += is_of_pool ? machine.free_huge_pages(node, request.page_bytes) * request.page_bytes
-                         : machine.free_bytes(node);
+    for (int const node : nodes.members()) {
+      auto const there =
+          is_of_pool ? machine.free_huge_pages(node, request.page_bytes) * request.page_bytes
+                     : machine.free_bytes(node);
+      left = checked_add(left, there).value_or(os::unlimited);
     }
     if (request.bytes <= left) return;
-    std::string const where = "the NUMA nodes " + fast.in_words();
-    throw error(
-        {.cause = errc::limit_reached,
-         .subject = bytes_in_words(request.bytes) + " are needed, and " + where + " have " +
-                    bytes_in_words(left) + " left" + (is_of_pool ? " in reserved huge pages" : ""),
-         .remedy = is_of_pool ? "reserve more there (/sys/devices/system/node/node…/hugepages)"
-                              : "ask for less, or free memory there (numactl --hardware)"});
+    throw error({.cause = errc::limit_reached,
+                 .subject = bytes_in_words(request.bytes) + " are needed, and the NUMA nodes " +
+                            nodes.in_words() + " have " + bytes_in_words(left) + " left" +
+                            (is_of_pool ? " in reserved huge pages" : ""),
+                 .remedy = is_of_pool
+                               ? "reserve more there (/sys/devices/system/node/node…/hugepages)"
+                               : "ask for less, or free memory there (numactl --hardware)"});
   }
 
   /// Errors: errc::unsupported.

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <span>
@@ -32,6 +33,7 @@
 #include "shm/policy/segment_policy.hpp"
 #include "shm/sync/arrival.hpp"
 #include "shm/version.hpp"
+#include "shm/window/block.hpp"
 #include "shm/window/report.hpp"
 #include "shm/window/room.hpp"
 #include "shm/window/segment.hpp"
@@ -63,8 +65,8 @@ class segment_creation {
     for (attempt_ = 0;; ++attempt_) {
       auto failed = try_once();
       if (!failed) break;
-      // What has failed before all have joined, rank 0 has tried with every kind of memory.
-      if (!has_joined_ || is_last(attempt_) || !is_worth_another(*failed)) throw *failed;
+      // Where the object could not be made, rank 0 has tried every kind of memory.
+      if (!is_made_ || is_last(attempt_) || !is_worth_another(*failed)) throw *failed;
       passed_over_ = failed->details();
     }
     result_->complete();
@@ -115,22 +117,22 @@ class segment_creation {
                       word(wish_.options.place.code()), wish_.block_bytes},
         .equal = std::span(equal).first(wish_.has_equal_blocks ? equal.size() : block_argument),
         .cause = wish_.cause.is_failure() ? wish_.cause : failure_of(wish_.options)};
-    has_joined_ = false;
+    is_made_ = false;
     agreement wishes(state_);
     if (auto failed = wishes.settle(mine, [&] { make_object(wishes.epoch()); })) {
       drop_object();
       return failed;
     }
+    is_made_ = true;
     attempt_ = state_.header().notice.attempt;
     if (auto failed = look_for_room()) {
       drop_object();
       return failed;
     }
-    has_joined_ = true;
     proposal const outcome{.where = operation::create_window, .cause = try_to_join()};
     auto failed = agreement(state_).settle(outcome, [&] {
       object_ = {};
-      if (state_.settings().is_verbose) tell_of(*result_, policy_.asked());
+      report();
       if (wish_.has_head_start) ::sched_yield();  // begins the time slice that it leaves in anew
     });
     if (!failed) {
@@ -146,11 +148,7 @@ class segment_creation {
   /// Asks, for a large window, whether the control groups of all ranks have room for it. All have
   /// come here by now, and so have freed their parts of earlier windows.
   std::optional<error> look_for_room() {
-    auto const& notice = state_.header().notice;
-    if (notice.address.bytes < unasked_bytes || notice.pages == os::page_kind::reserved ||
-        wish_.options.prefault == prefault::none) {
-      return std::nullopt;
-    }
+    if (!is_asked_for_room()) return std::nullopt;
     proposal mine{.where = operation::create_window};
     try {
       show_memory_bounds(state_);
@@ -158,8 +156,29 @@ class segment_creation {
       mine.cause = failure_of_exception(errc::rank_failed);
     }
     return agreement(state_).settle(mine, [&] {
-      require_room_in_control_groups(state_, result_->layout().data_at, result_->blocks());
+      require_room_in_control_groups(state_, *result_);
+      state_.hand_over(object_);
     });
+  }
+
+  /// Whether the window is so large that its room is looked for. The same on all ranks.
+  [[nodiscard]] bool is_asked_for_room() const noexcept {
+    auto const& notice = state_.header().notice;
+    return is_populated() && notice.pages != os::page_kind::reserved &&
+           notice.address.bytes >= unasked_bytes;
+  }
+  [[nodiscard]] bool is_populated() const noexcept {
+    return wish_.options.prefault != prefault::none;
+  }
+
+  /// Rank 0: tells the user what became of the wish. Not worth a failure.
+  void report() noexcept {
+    try {
+      if (state_.settings().is_verbose) tell_of(*result_, policy_.asked());
+      warn_of_lesser_memory(state_, *result_, policy_, wanted_page_bytes_, passed_over_);
+    } catch (std::exception const&) {
+      // The user can still ask the window.
+    }
   }
 
   /// Rank 0: makes the object for the sizes that all ranks have voted with, in the best kind of
@@ -171,6 +190,7 @@ class segment_creation {
     }
     for (int attempt = attempt_;; ++attempt) {
       if (!is_last(attempt) && is_too_small(attempt, sizes)) continue;
+      wanted_page_bytes_ = std::max(wanted_page_bytes_, policy_.page_bytes(attempt));
       try {
         make_object_in(attempt, epoch, sizes);
         break;
@@ -180,16 +200,17 @@ class segment_creation {
         passed_over_ = refused.details();
       }
     }
-    if (!passed_over_.is_failure()) passed_over_ = policy_.shortfall();
-    if (passed_over_.is_failure()) warn_of_lesser_memory();
+    if (!is_asked_for_room()) state_.hand_over(object_);
   }
 
-  /// Whether the pages of an attempt are so large that blocks would mostly be padding.
+  /// Whether the pages of an attempt are so large that blocks would mostly be padding, where the
+  /// last attempt has smaller ones.
   [[nodiscard]] bool is_too_small(int attempt, std::span<std::uint64_t const> sizes) const {
     std::uint64_t mean = 0;  // of each, so that no sum overflows
     for (auto const bytes : sizes) mean += bytes / sizes.size();
     auto const page_bytes = policy_.page_bytes(attempt);
-    return page_bytes > os::base_page_bytes() && mean < page_bytes / 2;
+    auto const last_page_bytes = policy_.page_bytes(policy_.attempts() - 1);
+    return page_bytes > last_page_bytes && mean < page_bytes / 2;
   }
 
   void make_object_in(int attempt, std::uint32_t epoch, std::span<std::uint64_t const> sizes) {
@@ -203,37 +224,47 @@ class segment_creation {
     std::vector<block_entry> entries(sizes.size());
     auto layout = segment_layout::of_header(state_.size(), page_bytes);
     layout.place(sizes, entries, wish_.options.layout, page_bytes);
-    object_ = policy_.create(layout.total, page_bytes, attempt);
+    object_ = policy_.create({.bytes = layout.total,
+                              .page_bytes = page_bytes,
+                              .attempt = attempt,
+                              .place = wish_.options.place});
     require_as_asked(layout.total, page_bytes);
     bool const is_of_pool = object_.pages == os::page_kind::reserved;
-    if (wish_.options.prefault != prefault::none && !is_of_pool) {
+    if (is_populated() && !is_of_pool) {
       require_room_for_all(object_.descriptor.number(), layout.total, sizes);
     }
     attempt_ = attempt;
     map(object_.descriptor.number(), layout.total, page_bytes, object_.pages);
     populate_first(layout, entries.front());
     auto nonce = state_.header().nonce;
-    nonce[1] ^= epoch;
+    // Its descriptor may be on its way to some when the next attempt is made.
+    nonce[1] ^= epoch | static_cast<std::uint64_t>(attempt + 1) << 32U;
     write_header(layout, entries, nonce);
     result_->reserve();
     state_.publish(object_, nonce, attempt);
   }
 
-  /// Tells the user once for each group that better memory was asked for, and why there is none.
-  void warn_of_lesser_memory() const {
-    if (!state_.is_first_warning()) return;
-    error const why(passed_over_);
-    std::string_view text = why.what();
-    text.remove_prefix(std::string_view("shm: ").size());
-    warn(0, state_.size(), "a window gets lesser memory than was asked for: " + std::string(text));
+  /// Errors: errc::limit_reached where another program has taken reserved huge pages in between.
+  static os::mapping map_whole(int descriptor, std::size_t bytes, std::size_t page_bytes,
+                               os::page_kind pages) {
+    try {
+      return {descriptor, bytes};
+    } catch (error const& refused) {
+      if (pages != os::page_kind::reserved) throw;
+      throw error({.cause = errc::limit_reached,
+                   .system = refused.details().system,
+                   .subject = std::to_string(bytes / page_bytes) + " huge pages of " +
+                              bytes_in_words(page_bytes) + " cannot be reserved",
+                   .remedy = "reserve more (sysctl vm.nr_hugepages; grep Huge /proc/meminfo)"});
+    }
   }
 
   void map(int descriptor, std::size_t bytes, std::size_t page_bytes, os::page_kind pages) {
     // Only transparent huge pages need it; the kernel aligns reserved ones itself.
     bool const is_transparent = pages == os::page_kind::transparent;
     auto made = is_transparent ? os::mapping::aligned(descriptor, bytes, page_bytes)
-                               : os::mapping(descriptor, bytes);
-    if (is_transparent) made.prefer_huge_pages();
+                               : map_whole(descriptor, bytes, page_bytes, pages);
+
     if (wish_.options.core_dump == core_dump::leave_out) made.leave_out_of_dumps();
     result_->map(std::move(made), page_bytes,
                  pages == os::page_kind::reserved ? page_bytes : os::base_page_bytes());
@@ -258,13 +289,13 @@ class segment_creation {
     auto const whole = result_->mapping().bytes();
     constexpr auto eager = segment_layout::eager_bytes;
     bool const is_preset = state_.settings().first_number != 0;  // which writes to all of it
-    auto part = whole.first(is_preset ? layout.data_at
-                                      : std::max(layout.peers_at, std::min(layout.data_at, eager)));
+    auto part = whole.first(
+        is_preset ? layout.data_at : std::max(layout.peers_at, std::min(layout.header_end, eager)));
     constexpr std::size_t small = 64 * 1024;
-    has_own_block_ =
-        wish_.options.prefault != prefault::none && layout.data_at <= eager && own.bytes <= small;
+    has_own_block_ = is_populated() && layout.data_at <= eager && own.bytes <= small &&
+                     object_.pages == os::page_kind::base;
     if (has_own_block_) {
-      place(whole.subspan(own.offset, own.bytes));
+      place(whole.subspan(own.offset, own.bytes), object_.page_bytes);
       part = whole.first(own.offset + own.bytes);
     }
     os::populate(whole, part, object_.descriptor.number());
@@ -280,6 +311,7 @@ class segment_creation {
     header.page_bytes = object_.page_bytes;
     header.block_layout = wish_.options.layout;
     header.origin = object_.origin;
+    header.is_populated = is_populated();
     header.backend = policy_.name();
     std::ranges::copy(entries, result_->blocks().begin());
     if (auto const first = state_.settings().first_number; first != 0) result_->start_at(first);
@@ -309,50 +341,20 @@ class segment_creation {
       }
       result_->reserve();
     }
-    if (wish_.options.prefault != prefault::none && !has_own_block_) populate_own_block();
-    note_what_came();
+    if (!has_own_block_) place(result_->block(state_.rank()), notice.page_bytes);
+    if (!has_own_block_ && is_populated()) {
+      auto const& own = state_.rank() == 0 ? object_.descriptor : descriptor_;
+      populate_own_block(*result_, own.number(), notice.pages);
+    }
+    note_pages(*result_, notice, is_populated());
     if (wish_.is_read_only) result_->make_read_only();
   }
 
-  void populate_own_block() {
-    auto const mine = result_->block(state_.rank());
-    place(mine);
-    auto const& own = state_.rank() == 0 ? object_.descriptor : descriptor_;
-    os::populate(result_->mapping().bytes(), mine, own.number());
-  }
-
-  void place(std::span<std::byte> mine) const {
+  void place(std::span<std::byte> mine, std::size_t page_bytes) const {
     policy_.place({.mine = mine,
-                   .page_bytes = result_->object_page_bytes(),
+                   .page_bytes = page_bytes,
                    .attempt = attempt_,
                    .place = wish_.options.place});
-  }
-
-  /// Writes down in which pages this rank's block has come.
-  ///
-  /// Errors: errc::unsupported where it must have huge pages and has not got them.
-  void note_what_came() {
-    auto const& notice = state_.header().notice;
-    auto& own = result_->blocks()[static_cast<std::size_t>(state_.rank())];
-    own.page_bytes = notice.page_bytes;
-    if (notice.pages != os::page_kind::transparent || own.bytes == 0) return;
-    bool const is_populated = wish_.options.prefault != prefault::none;
-    auto const header = state_.rank() == 0 ? result_->layout().data_at : 0;
-    auto const wanted = header + round_up(own.bytes, notice.page_bytes).value_or(own.bytes);
-    auto const came = is_populated ? os::transparent_bytes_at(result_->base()) : 0;
-    if (came >= wanted) return;
-    own.page_bytes = os::base_page_bytes();
-    if (!notice.must_be_huge) return;
-    throw error({.cause = errc::unsupported,
-                 .subject = is_populated
-                                ? "the kernel found transparent huge pages for " +
-                                      bytes_in_words(came) + " of " + bytes_in_words(wanted)
-                                : "whether memory that is not populated comes in huge "
-                                  "pages cannot be known",
-                 .remedy = is_populated
-                               ? "reserve huge pages (sysctl -w vm.nr_hugepages=…), or gather free "
-                                 "memory first (echo 1 >/proc/sys/vm/compact_memory)"
-                               : "reserve huge pages (sysctl -w vm.nr_hugepages=…), or populate"});
   }
 
   /// Other ranks than 0: let rank 0 go first, then close what is no longer needed.
@@ -383,9 +385,10 @@ class segment_creation {
   os::file_descriptor descriptor_;
   int attempt_ = 0;
 
+  std::size_t wanted_page_bytes_ = 0;  ///< on rank 0: the largest that was tried
   failure passed_over_{};  ///< why better memory than that of this attempt was not to be had
 
-  bool has_joined_ = false;     ///< in this attempt: the object was made, and has been opened
+  bool is_made_ = false;        ///< whether there is an object, in this attempt
   bool has_own_block_ = false;  ///< on rank 0: its block was populated with the header
 };
 

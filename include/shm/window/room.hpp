@@ -14,7 +14,7 @@
 #include "shm/group/state.hpp"
 #include "shm/os/control_group.hpp"
 #include "shm/os/limits.hpp"
-#include "shm/window/segment_layout.hpp"
+#include "shm/window/segment.hpp"
 
 namespace shm::inline v1::detail {
 
@@ -48,10 +48,9 @@ inline void show_memory_bounds(group_state& state) {
 /// with rank 0 in it for the header: memory is charged to the groups of the rank that populates it.
 /// Rank 0 only, once all have shown theirs.
 ///
-/// Shapes: blocks [ranks].
 /// Errors: errc::limit_reached; its rank is the first of those in the group.
-inline void require_room_in_control_groups(group_state const& state, std::uint64_t header_bytes,
-                                           std::span<block_entry const> blocks) {
+inline void require_room_in_control_groups(group_state const& state, segment const& made) {
+  auto const blocks = made.blocks();
   struct demand {
     os::memory_bound bound;
     int first = 0;
@@ -68,10 +67,11 @@ inline void require_room_in_control_groups(group_state const& state, std::uint64
                                      [](demand const& one) { return one.bound.group; });
       if (found == demands.end()) {
         found = demands.insert(found, {.bound = bound, .first = rank});
-        if (rank == 0) found->header = header_bytes;
+        if (rank == 0) found->header = made.layout().header_end;
       }
       found->bound.room = std::min(found->bound.room, bound.room);  // what was read last, mostly
-      found->bytes += blocks[static_cast<std::size_t>(rank)].bytes;
+      auto const own = blocks[static_cast<std::size_t>(rank)].bytes;
+      found->bytes += round_up(own, made.header().page_bytes).value_or(own);
       ++found->sharers;
     }
   }

@@ -160,7 +160,7 @@ class segment {
 
   [[nodiscard]] std::size_t ranks() const noexcept { return static_cast<std::size_t>(size()); }
   [[nodiscard]] bool has_lazy_peers() const noexcept {
-    return layout_.data_at > segment_layout::eager_bytes;
+    return layout_.header_end > segment_layout::eager_bytes;
   }
 
   /// Throws where no fence can succeed any more, as far as this rank has learnt. It does not arrive

@@ -1,9 +1,12 @@
 #pragma once
 /// @file Layout of a window's shared memory.
 
+#include <sys/types.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <string>
 
@@ -46,6 +49,7 @@ struct segment_header {
   std::uint64_t page_bytes = 0;
   shm::layout block_layout = shm::layout::page_aligned;
   os::origin origin = os::origin::memfd;
+  bool is_populated = true;
   fixed_text<24> backend{};
   sync::verdict_word verdict;  ///< why no fence of the window can succeed any more
   sync::fence_words fence;
@@ -60,6 +64,7 @@ struct segment_layout {
   std::size_t lines_at = 0;
   std::size_t blocks_at = 0;
   std::size_t peers_at = 0;
+  std::size_t header_end = 0;
   std::size_t data_at = 0;
   std::size_t total = 0;
 
@@ -70,11 +75,14 @@ struct segment_layout {
     result.lines_at = sizeof(segment_header);
     result.blocks_at = result.lines_at + n * sizeof(sync::arrival_line);
     result.peers_at = *round_up(result.blocks_at + n * sizeof(block_entry), line_bytes);
-    result.data_at =
-        *round_up(result.peers_at + n * sync::peer_table::row_bytes(ranks), page_bytes);
+    result.header_end = result.peers_at + n * sync::peer_table::row_bytes(ranks);
+    result.data_at = *round_up(result.header_end, page_bytes);
     result.total = result.data_at;
     return result;
   }
+
+  /// The most bytes that an object can have.
+  static constexpr auto largest = static_cast<std::size_t>(std::numeric_limits<off_t>::max());
 
   /// Places the blocks after the header: fills `entries` and `total`.
   ///
@@ -91,7 +99,7 @@ struct segment_layout {
       at = *next;
     }
     auto const end = round_up(at, page_bytes);
-    if (!end) fail_for_size(block_bytes);
+    if (!end || *end > largest) fail_for_size(block_bytes);
     total = *end;
   }
 

@@ -1,0 +1,82 @@
+#pragma once
+/// @file How a rank makes its block of a window: places it, populates it, and finds in which pages.
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "shm/base/size.hpp"
+#include "shm/error.hpp"
+#include "shm/group/control_block.hpp"
+#include "shm/os/huge_page.hpp"
+#include "shm/os/mapping.hpp"
+#include "shm/os/shared_object.hpp"
+#include "shm/window/segment.hpp"
+
+namespace shm::inline v1::detail {
+
+/// Returns this rank's block, grown to whole pages of the layout, as far as the segment goes.
+inline std::span<std::byte> pages_of_own_block(segment const& made) {
+  auto const whole = made.mapping().bytes();
+  auto const block = made.block(made.rank());
+  if (block.empty()) return {};
+  auto const page_bytes = made.header().page_bytes;
+  auto const offset = static_cast<std::size_t>(block.data() - whole.data());
+  auto const begin = round_down(offset, page_bytes);
+  auto const end = round_up(offset + block.size(), page_bytes).value_or(whole.size());
+  return whole.subspan(begin, end - begin);
+}
+
+/// Populates this rank's block, of an object behind `descriptor`.
+///
+/// Errors: errc::no_space, errc::out_of_memory; errc::limit_reached where reserved huge pages
+/// cannot
+///         be had although they are reserved.
+inline void populate_own_block(segment const& made, int descriptor, os::page_kind pages) {
+  auto const whole = made.mapping().bytes();
+  auto const block = made.block(made.rank());
+  if (pages == os::page_kind::transparent) {
+    // Asked for on these pages alone, they are a mapping of their own, in which the kernel counts.
+    os::prefer_huge_pages(pages_of_own_block(made));
+  }
+  try {
+    os::populate(whole, block, descriptor);
+  } catch (error const& refused) {
+    if (pages != os::page_kind::reserved) throw;
+    throw error({.cause = errc::limit_reached,
+                 .system = refused.details().system,
+                 .subject = "reserved huge pages for " + bytes_in_words(block.size()) +
+                            " are refused to this process",
+                 .remedy = "raise its hugetlb limit (hugetlb.….max of its control group), or "
+                           "reserve them on its NUMA nodes"});
+  }
+}
+
+/// Writes down in which pages this rank's block has come.
+///
+/// Errors: errc::unsupported where it must have huge pages and has not got them.
+inline void note_pages(segment const& made, object_notice const& notice, bool is_populated) {
+  auto& own = made.blocks()[static_cast<std::size_t>(made.rank())];
+  own.page_bytes = notice.page_bytes;
+  if (notice.pages != os::page_kind::transparent || own.bytes == 0) return;
+  auto const pages = pages_of_own_block(made);
+  auto const came = is_populated ? os::transparent_bytes_in(pages) : 0;
+  os::prefer_huge_pages(made.mapping().bytes());  // also for what others have populated
+  if (came >= pages.size()) return;
+  own.page_bytes = os::base_page_bytes();
+  if (!notice.must_be_huge) return;
+  if (!is_populated) {
+    throw error(
+        {.cause = errc::unsupported,
+         .subject = "transparent huge pages are not known to come before they are populated",
+         .remedy = "reserve huge pages (sysctl -w vm.nr_hugepages=…), or populate"});
+  }
+  throw error({.cause = errc::unsupported,
+               .subject = "the kernel found transparent huge pages for " + bytes_in_words(came) +
+                          " of " + bytes_in_words(pages.size()),
+               .remedy = "reserve huge pages (sysctl -w vm.nr_hugepages=…), or gather free memory "
+                         "first (echo 1 >/proc/sys/vm/compact_memory)"});
+}
+
+}  // namespace shm::inline v1::detail

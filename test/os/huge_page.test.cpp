@@ -129,6 +129,10 @@ TEST_CASE("transparent huge pages come where they are allowed, and are counted")
   CHECK(os::transparent_bytes_in(part) == 2 * page);
   CHECK(os::transparent_bytes_in(map.bytes()) == 2 * page);
   CHECK(os::transparent_bytes_in(map.bytes().first(page)) == 0);
+  // Both ways to count, of which a kernel may have one only.
+  auto const begin = reinterpret_cast<std::uintptr_t>(part.data());
+  CHECK(os::detail::scan_huge_pages(begin, begin + page).value_or(page) == page);
+  CHECK(os::detail::sum_huge_pages(begin, begin + 2 * page) == 2 * page);
 }
 
 TEST_CASE("an aligned mapping begins on its boundary, and unmaps all of itself") {

@@ -1,14 +1,18 @@
 #pragma once
 /// @file Huge pages: what the machine has of them, objects made of them, and whether one got them.
 
+#include <fcntl.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cerrno>
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -16,6 +20,7 @@
 #include "shm/base/size.hpp"
 #include "shm/error.hpp"
 #include "shm/os/call.hpp"
+#include "shm/os/file_descriptor.hpp"
 #include "shm/os/process.hpp"
 #include "shm/os/shared_object.hpp"
 
@@ -139,12 +144,62 @@ inline void prefer_huge_pages(std::span<std::byte> pages) noexcept {
   ::madvise(pages.data(), pages.size(), MADV_HUGEPAGE);
 }
 
-/// Returns how many bytes of `pages` this process has mapped in transparent huge pages of shared
-/// memory, as far as the kernel counts them apart: in mappings that lie in `pages` altogether.
+namespace detail {
+
+/// Argument of the ioctl PAGEMAP_SCAN, and what it finds, which older headers lack.
+///
+/// Source: the kernel's include/uapi/linux/fs.h, since Linux 6.7; admin-guide, mm/pagemap.rst.
+struct page_scan {
+  std::uint64_t size = sizeof(page_scan);
+  std::uint64_t flags = 0;
+  std::uint64_t start = 0;
+  std::uint64_t end = 0;
+  std::uint64_t walk_end = 0;
+  std::uint64_t regions = 0;
+  std::uint64_t region_count = 0;
+  std::uint64_t most_pages = 0;
+  std::uint64_t inverted = 0;
+  std::uint64_t all_of = 0;
+  std::uint64_t any_of = 0;
+  std::uint64_t returned = 0;
+};
+struct page_region {
+  std::uint64_t start = 0;
+  std::uint64_t end = 0;
+  std::uint64_t categories = 0;
+};
+
+/// Counts what of a range is mapped in huge pages; nothing where the kernel cannot scan.
+inline std::optional<std::size_t> scan_huge_pages(std::uintptr_t begin, std::uintptr_t end) {
+  constexpr std::uint64_t is_huge = 1U << 6U;
+  file_descriptor const file{
+      retry([] { return ::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC); })};
+  std::array<page_region, 64> regions;
+  std::size_t sum = 0;
+  while (file.is_open()) {
+    page_scan scan{.start = begin,
+                   .end = end,
+                   .regions = reinterpret_cast<std::uintptr_t>(regions.data()),
+                   .region_count = regions.size(),
+                   .all_of = is_huge,
+                   .returned = is_huge};
+    auto const found =
+        retry([&] { return ::ioctl(file.number(), _IOWR('f', 16, page_scan), &scan); });
+    if (found < 0) break;
+    for (auto const& one : std::span(regions).first(static_cast<std::size_t>(found))) {
+      sum += one.end - one.start;
+    }
+    if (scan.walk_end >= end) return sum;
+    begin = scan.walk_end;
+  }
+  return std::nullopt;
+}
+
+/// The same from the counts of the mappings that lie in the range altogether. It walks all pages of
+/// the process.
 ///
 /// Source: proc(5), /proc/pid/smaps, ShmemPmdMapped; KernelPageSize is that of base pages there.
-inline std::size_t transparent_bytes_in(std::span<std::byte const> pages) {
-  auto const begin = reinterpret_cast<std::uintptr_t>(pages.data());
+inline std::size_t sum_huge_pages(std::uintptr_t begin, std::uintptr_t end) {
   std::string const text = read_kernel_file("/proc/self/smaps");
   std::string_view rest = text;
   std::size_t sum = 0;
@@ -158,12 +213,23 @@ inline std::size_t transparent_bytes_in(std::span<std::byte const> pages) {
     auto const first = std::from_chars(line.data(), line_end, from, 16);
     if (first.ec == std::errc{} && first.ptr != line_end && *first.ptr == '-' &&
         std::from_chars(first.ptr + 1, line_end, to, 16).ec == std::errc{}) {
-      is_inside = begin <= from && to <= begin + pages.size();
+      is_inside = begin <= from && to <= end;
     } else if (is_inside && line.starts_with("ShmemPmdMapped:")) {
-      sum += detail::number_after("ShmemPmdMapped:", line) * 1024;
+      sum += number_after("ShmemPmdMapped:", line) * 1024;
     }
   }
   return sum;
+}
+
+}  // namespace detail
+
+/// Returns how many bytes of `pages`, transparent huge pages of shared memory or none, this process
+/// has mapped as such. A kernel before 6.7 counts only in mappings that lie in `pages` altogether.
+inline std::size_t transparent_bytes_in(std::span<std::byte const> pages) {
+  auto const begin = reinterpret_cast<std::uintptr_t>(pages.data());
+  auto const end = begin + pages.size();
+  if (auto const scanned = detail::scan_huge_pages(begin, end)) return *scanned;
+  return detail::sum_huge_pages(begin, end);
 }
 
 }  // namespace shm::inline v1::os

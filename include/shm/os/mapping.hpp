@@ -149,9 +149,8 @@ inline void touch(std::span<std::byte> bytes) noexcept {
 ///
 /// Requires: part lies in `whole`, the mapping of all of the object behind `descriptor`. Without a
 ///           descriptor (-1) a kernel before 5.14 cannot reserve, and pages are only touched.
-/// Effects:  contents do not change; pages are placed by the caller's memory policy; the page
-/// tables
-///           of this process are filled.
+/// Effects:  contents do not change; pages are placed by the caller's memory policy; this
+///           process's page tables are filled.
 /// Errors:   errc::no_space or errc::out_of_memory; nothing is killed.
 /// Source:   madvise(2), MADV_POPULATE_WRITE: EFAULT stands for an access that would raise SIGBUS.
 inline void populate(std::span<std::byte> whole, std::span<std::byte> part, int descriptor) {

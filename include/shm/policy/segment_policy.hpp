@@ -50,8 +50,7 @@ struct node_preference {
 ///
 /// Optional, each called where it is there:
 /// - `place(block_request)`: run by every rank on its own block before it is populated, to choose
-/// its
-///   NUMA nodes; else `place_block` is.
+///   the block's NUMA nodes; else `place_block` is.
 /// - `attempts(settings)`: how many kinds of memory `create` can try, best first. Where attempt k
 ///   fails on any rank, all ranks give it up together and try k + 1.
 /// - `page_bytes(attempt, settings)`: page size in bytes that attempt comes in; else the base page

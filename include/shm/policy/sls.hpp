@@ -54,10 +54,9 @@ struct sls_policy {
     return bytes == 0 ? os::base_page_bytes() : bytes;
   }
 
-  /// Errors: those of memfd_create(2); errc::limit_reached where too few huge pages are reserved,
-  /// or
-  ///         where required high-bandwidth memory has no room; errc::unsupported where the machine
-  ///         has neither.
+  /// Errors: those of memfd_create(2); errc::limit_reached where too few huge pages are reserved
+  ///         or required high-bandwidth memory has no room; errc::unsupported where the machine has
+  ///         neither.
   [[nodiscard]] os::shared_object create(segment_request const& request) const {
     constexpr char const* label = "shm window";
     if (memory == memory::require_on_package) require_room_on_package(request);
@@ -80,9 +79,8 @@ struct sls_policy {
   /// to the calling rank's processor; required on all nodes with it, of which the kernel takes the
   /// nearest with room, or on the one that the window names.
   ///
-  /// Errors: errc::invalid_argument for a node that does not exist, or has no such memory where
-  /// that
-  ///         is required.
+  /// Errors: errc::invalid_argument for a node that does not exist, or that has no such memory
+  ///         where it is required.
   void place(block_request const& block) const {
     if (memory == memory::ordinary) return place_block(block);
     auto const machine = machine_nodes(block.settings);

@@ -30,9 +30,8 @@ inline std::span<std::byte> pages_of_own_block(segment const& made) {
 
 /// Populates this rank's block, of an object behind `descriptor`.
 ///
-/// Errors: errc::no_space, errc::out_of_memory; errc::limit_reached where reserved huge pages
-/// cannot
-///         be had although they are reserved.
+/// Errors: errc::no_space, errc::out_of_memory; errc::limit_reached where huge pages that are
+///         reserved cannot be had all the same.
 inline void populate_own_block(segment const& made, int descriptor, os::page_kind pages) {
   auto const whole = made.mapping().bytes();
   auto const block = made.block(made.rank());

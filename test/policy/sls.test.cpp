@@ -176,6 +176,7 @@ TEST_CASE("a window that is not populated is placed like any other") {
     RANK_CHECK(found, refused.cause == shm::errc::invalid_argument);
     shm::window<char> w(node, 40 * base_page(), {.prefault = sparse, .place = shm::place::node(0)});
     RANK_CHECK(found, w.residency().nodes[0] == shm::residency::unknown);
+    w.fence();
     w.local()[base_page()] = 1;
     w.fence();
     RANK_CHECK(found, w.residency().nodes[0] == 0 && w.residency().nodes[1] == 0);

@@ -1,6 +1,7 @@
 #pragma once
 /// @file The backend `sls`: anonymous memory, on huge pages and in high-bandwidth memory if asked.
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -184,16 +185,21 @@ struct sls_policy {
         os::allows_transparent_huge_pages(request.page_bytes)) {
       return;
     }
-    std::string remedy =
-        "allow transparent ones (echo advise "
-        ">/sys/kernel/mm/transparent_hugepage/shmem_enabled)";
+    // A remedy has room for both commands, which want root.
+    std::string remedy = "as root: echo advise >/sys/kernel/mm/transparent_hugepage/shmem_enabled";
+    std::string left;
     if (auto const huge = os::default_huge_page_bytes(); huge != 0) {
-      remedy += ", or reserve " + std::to_string((request.bytes + huge - 1) / huge) +
-                " (sysctl vm.nr_hugepages)";
+      auto const needed = (request.bytes + huge - 1) / huge;
+      auto const pool = os::huge_page_pool::of(huge);
+      auto const missing = needed - std::min<std::uint64_t>(needed, pool.available);
+      left = ": " + std::to_string(pool.available) + " of " + std::to_string(pool.total) +
+             " are left, " + std::to_string(needed) + " are needed";
+      remedy += ", or sysctl -w vm.nr_hugepages=" + std::to_string(pool.total + missing);
     }
     throw error({.cause = errc::unsupported,
                  .subject = "shared memory gets no transparent huge pages here, and too few are "
-                            "reserved",
+                            "reserved" +
+                            left,
                  .remedy = remedy});
   }
 };

@@ -251,11 +251,12 @@ class segment_creation {
       return {descriptor, bytes};
     } catch (error const& refused) {
       if (pages != os::page_kind::reserved) throw;
-      throw error({.cause = errc::limit_reached,
-                   .system = refused.details().system,
-                   .subject = std::to_string(bytes / page_bytes) + " huge pages of " +
-                              bytes_in_words(page_bytes) + " cannot be reserved",
-                   .remedy = "reserve more (sysctl vm.nr_hugepages; grep Huge /proc/meminfo)"});
+      throw error(
+          {.cause = errc::limit_reached,
+           .system = refused.details().system,
+           .subject = std::to_string(bytes / page_bytes) + " huge pages of " +
+                      bytes_in_words(page_bytes) + " cannot be reserved",
+           .remedy = "reserve more (sysctl -w vm.nr_hugepages=…; grep Huge /proc/meminfo)"});
     }
   }
 

@@ -267,3 +267,33 @@ TEST_CASE("the death of rank 0 is reported unless all have been told of another 
     CHECK(found.rank == (is_told ? 2 : 0));
   }
 }
+
+TEST_CASE("refused access to rank 0's memory that all have been told of is its death in the end") {
+  auto const tell = [](std::vector<greeting>& all, int rank) {
+    auto& one = all[static_cast<std::size_t>(rank)];
+    one.state = greeting::state::failed;
+    one.cause = errc::not_shareable;
+    one.system = ENOENT;
+  };
+  {  // a rank that sees the death
+    scripted_oob oob{1, 3, [&](int, std::vector<greeting>& all) { tell(all, 2); }};
+    greeting_exchange exchange{out_of_band_ref(oob), nobody_passed};
+    exchange.run(1);
+    exchange.lose_root();
+    auto const found = exchange.first_failure().value_or(failure{});
+    CHECK(found.cause == errc::peer_lost);
+    CHECK(found.rank == 0);
+  }
+  {  // the rank that was refused, which only sees its bootstrap fail
+    scripted_oob oob{2, 3, [&](int call, std::vector<greeting>& all) {
+                       if (call == 2) throw std::runtime_error("rank 0 was lost");
+                       tell(all, 2);
+                     }};
+    greeting_exchange exchange{out_of_band_ref(oob), nobody_passed};
+    exchange.fail({.cause = errc::not_shareable, .system = ENOENT});
+    exchange.run(2);
+    CHECK(exchange.first_failure().value_or(failure{}).cause == errc::not_shareable);
+    exchange.run(3);
+    CHECK(exchange.first_failure().value_or(failure{}).cause == errc::bootstrap_failed);
+  }
+}

@@ -145,15 +145,21 @@ class greeting_exchange {
   void rule(failure const& why) noexcept { ruling_ = why; }
 
   /// Takes rank 0 for dead, which is the failure of the whole unless the exchanges have brought
-  /// another: that one is known to all, also to those that cannot see the death.
+  /// another that does not come of it: that one is known to all, also to those that cannot see the
+  /// death.
   void lose_root() noexcept {
-    if (!told_failure()) ruling_ = failure{.cause = errc::peer_lost, .rank = 0};
+    auto const* const told = told_failure();
+    if (told == nullptr || may_be_death(*told))
+      ruling_ = failure{.cause = errc::peer_lost, .rank = 0};
   }
 
   /// The failure that all ranks report, as far as this rank knows.
   [[nodiscard]] std::optional<failure> first_failure() const {
     if (ruling_) return ruling_;
-    if (auto const* const one = told_failure()) return worded(one->as_failure());
+    auto const* const told = told_failure();
+    bool const has_better_reason = told != nullptr && may_be_death(*told) && own_failure_ &&
+                                   own_failure_->cause != errc::not_shareable;
+    if (told != nullptr && !has_better_reason) return worded(told->as_failure());
     if (own_failure_) return worded(*own_failure_);
     return std::nullopt;
   }
@@ -186,7 +192,8 @@ class greeting_exchange {
 
  private:
   /// Whether the system has refused access to rank 0's memory, as it does too where rank 0 is dead.
-  [[nodiscard]] static bool may_be_death(failure const& found) noexcept {
+  template <class Found>
+  [[nodiscard]] static bool may_be_death(Found const& found) noexcept {
     return found.cause == errc::not_shareable && found.system != 0;
   }
 

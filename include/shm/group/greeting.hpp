@@ -149,8 +149,8 @@ class greeting_exchange {
   /// death.
   void lose_root() noexcept {
     auto const* const told = told_failure();
-    if (told == nullptr || may_be_death(*told))
-      ruling_ = failure{.cause = errc::peer_lost, .rank = 0};
+    if (told != nullptr && !may_be_death(*told)) return;
+    ruling_ = failure{.cause = errc::peer_lost, .rank = 0};
   }
 
   /// The failure that all ranks report, as far as this rank knows.

@@ -93,11 +93,6 @@ class memory_groups {
     std::string root;
   };
 
-  template <class F>
-  static void for_each_line(std::string_view text, F const& f) {
-    while (!text.empty()) f(take_until(text, '\n'));
-  }
-
   /// Cuts `text` after the next `end`; returns what was before it.
   static std::string_view take_until(std::string_view& text, char end) noexcept {
     auto const at = text.find(end);
@@ -173,11 +168,7 @@ class memory_groups {
   }
 
   static std::optional<std::uint64_t> number_in(std::string const& path) {
-    std::string const text = read_kernel_file(path.c_str());
-    std::uint64_t value = 0;
-    auto const [stop, failed] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (failed != std::errc{} || stop == text.data()) return std::nullopt;  // absent, or "max"
-    return value;
+    return leading_number(read_kernel_file(path.c_str()));  // nothing: absent, or "max"
   }
 
   /// The sum of what the group can drop: of the lines of its memory.stat with one of `names`.
@@ -188,9 +179,7 @@ class memory_groups {
     for_each_line(text, [&](std::string_view line) {
       auto const name = take_until(line, ' ');
       if (std::ranges::find(names, name) == names.end()) return;
-      std::uint64_t bytes = 0;
-      std::from_chars(line.data(), line.data() + line.size(), bytes);
-      sum += bytes;
+      sum += leading_number(line).value_or(0);
     });
     return sum;
   }

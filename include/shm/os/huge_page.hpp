@@ -30,21 +30,7 @@ namespace detail {
 
 /// Returns the number that a file of the kernel begins with; 0 where there is none.
 inline std::uint64_t number_in_file(std::string const& path) {
-  std::string const text = read_kernel_file(path.c_str());
-  std::uint64_t value = 0;
-  std::from_chars(text.data(), text.data() + text.size(), value);
-  return value;
-}
-
-/// Returns the number after `label` in a text of lines "label   number"; 0 where there is none.
-inline std::uint64_t number_after(std::string_view label, std::string_view text) {
-  auto const at = text.find(label);
-  if (at == std::string_view::npos) return 0;
-  text.remove_prefix(at + label.size());
-  text.remove_prefix(std::min(text.find_first_not_of(' '), text.size()));
-  std::uint64_t value = 0;
-  std::from_chars(text.data(), text.data() + text.size(), value);
-  return value;
+  return leading_number(read_kernel_file(path.c_str())).value_or(0);
 }
 
 }  // namespace detail
@@ -55,7 +41,7 @@ inline std::uint64_t number_after(std::string_view label, std::string_view text)
 /// Source: proc(5), /proc/meminfo, Hugepagesize, in kB of 1024 bytes.
 inline std::size_t default_huge_page_bytes() {
   static std::size_t const bytes =
-      detail::number_after("\nHugepagesize:", read_kernel_file("/proc/meminfo")) * 1024;
+      number_after(read_kernel_file("/proc/meminfo"), "\nHugepagesize:").value_or(0) * 1024;
   return bytes;
 }
 
@@ -201,12 +187,9 @@ inline std::optional<std::size_t> scan_huge_pages(std::uintptr_t begin, std::uin
 /// Source: proc(5), /proc/pid/smaps, ShmemPmdMapped; KernelPageSize is that of base pages there.
 inline std::size_t sum_huge_pages(std::uintptr_t begin, std::uintptr_t end) {
   std::string const text = read_kernel_file("/proc/self/smaps");
-  std::string_view rest = text;
   std::size_t sum = 0;
   bool is_inside = false;
-  while (!rest.empty()) {
-    auto const line = rest.substr(0, rest.find('\n'));
-    rest.remove_prefix(std::min(line.size() + 1, rest.size()));
+  for_each_line(text, [&](std::string_view line) {
     auto const* const line_end = line.data() + line.size();
     std::uintptr_t from = 0;
     std::uintptr_t to = 0;
@@ -215,9 +198,9 @@ inline std::size_t sum_huge_pages(std::uintptr_t begin, std::uintptr_t end) {
         std::from_chars(first.ptr + 1, line_end, to, 16).ec == std::errc{}) {
       is_inside = begin <= from && to <= end;
     } else if (is_inside && line.starts_with("ShmemPmdMapped:")) {
-      sum += number_after("ShmemPmdMapped:", line) * 1024;
+      sum += number_after(line, "ShmemPmdMapped:").value_or(0) * 1024;
     }
-  }
+  });
   return sum;
 }
 

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -38,9 +37,8 @@ inline std::uint64_t file_size_limit() noexcept { return process_limit(RLIMIT_FS
 /// Source: proc(5), the first number of /proc/self/statm, in pages.
 inline std::uint64_t address_space_bytes() {
   std::uint64_t pages = 0;
-  for_each_part("/proc/self/statm", [&](std::string_view part) {
-    std::from_chars(part.data(), part.data() + part.size(), pages);
-  });
+  for_each_part("/proc/self/statm",
+                [&](std::string_view part) { pages = leading_number(part).value_or(pages); });
   return pages * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
 }
 
@@ -48,10 +46,7 @@ inline std::uint64_t address_space_bytes() {
 ///
 /// Source: proc(5), /proc/sys/vm/max_map_count.
 inline std::uint64_t mapping_count_limit() {
-  std::string const text = read_kernel_file("/proc/sys/vm/max_map_count");
-  std::uint64_t count = unlimited;
-  std::from_chars(text.data(), text.data() + text.size(), count);
-  return count;
+  return leading_number(read_kernel_file("/proc/sys/vm/max_map_count")).value_or(unlimited);
 }
 
 /// Returns how many mappings this process has; 0 where the kernel does not say. Allocates nothing:
@@ -98,14 +93,8 @@ inline failure no_room_for_mapping(std::size_t bytes, std::string_view what) {
 ///
 /// Source: proc(5), /proc/meminfo, MemAvailable, in kB of 1024 bytes.
 inline std::uint64_t available_memory() {
-  std::string const text = read_kernel_file("/proc/meminfo");
-  constexpr std::string_view label = "MemAvailable:";
-  auto const at = text.find(label);
-  if (at == std::string::npos) return unlimited;
-  auto const digits = std::min(text.find_first_not_of(' ', at + label.size()), text.size());
-  std::uint64_t kilobytes = 0;
-  std::from_chars(text.data() + digits, text.data() + text.size(), kilobytes);
-  return kilobytes * 1024;
+  auto const kilobytes = number_after(read_kernel_file("/proc/meminfo"), "MemAvailable:");
+  return kilobytes ? *kilobytes * 1024 : unlimited;
 }
 
 /// Checks, before any page of an object is touched, that the system has room for `bytes` of it:

@@ -133,9 +133,7 @@ class memory_nodes {
   }
 
   static std::uint64_t number_in(std::string_view text) noexcept {
-    std::uint64_t value = 0;
-    std::from_chars(text.data(), text.data() + text.size(), value);
-    return value;
+    return leading_number(text).value_or(0);
   }
 
   /// Returns what follows `label` in a node's meminfo, whose unit is 1024 bytes.
@@ -168,15 +166,6 @@ class memory_nodes {
     });
     if (!pages) return std::nullopt;
     return *pages * base_page_bytes();
-  }
-
-  template <class F>
-  static void for_each_line(std::string_view text, F const& f) {
-    while (!text.empty()) {
-      auto const line = text.substr(0, text.find('\n'));
-      f(line);
-      text.remove_prefix(std::min(line.size() + 1, text.size()));
-    }
   }
 
   /// Returns the number that follows `label` at the beginning of a line, after blanks and brackets.

@@ -6,13 +6,16 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
 
 #include "shm/os/call.hpp"
 #include "shm/os/file_descriptor.hpp"
@@ -52,6 +55,35 @@ inline std::string read_kernel_file(char const* path) {
   std::string text;
   for_each_part(path, [&](std::string_view part) { text += part; });
   return text;
+}
+
+/// Calls `f` with each line of a text, without its line feed.
+template <class F>
+void for_each_line(std::string_view text, F const& f) {
+  while (!text.empty()) {
+    auto const line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(line.size() + 1, text.size()));
+    f(line);
+  }
+}
+
+/// Returns the number that a text begins with; nothing where it does not begin with one.
+inline std::optional<std::uint64_t> leading_number(std::string_view text) noexcept {
+  std::uint64_t value = 0;
+  auto const [stop, failed] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (failed != std::errc{}) return std::nullopt;
+  return value;
+}
+
+/// Returns the number that follows `label` and blanks in a text, 0 where another thing does;
+/// nothing where there is no such label.
+inline std::optional<std::uint64_t> number_after(std::string_view text,
+                                                 std::string_view label) noexcept {
+  auto const at = text.find(label);
+  if (at == std::string_view::npos) return std::nullopt;
+  text.remove_prefix(at + label.size());
+  text.remove_prefix(std::min(text.find_first_not_of(' '), text.size()));
+  return leading_number(text).value_or(0);
 }
 
 /// Returns the identifier of this boot of this machine; zero where it has another form.

@@ -58,8 +58,7 @@ struct node_preference {
 ///   windows whose mean block is less than half a page.
 /// - `name_in(settings)`: the name of what is really taken, where settings decide.
 /// - `in_words(settings)`: what it asks for, for messages; else its name.
-/// - `preferred_nodes(settings)`: where it prefers memory, so that a warning can tell of other
-/// nodes.
+/// - `preferred_nodes(settings)`: where it prefers memory, so that a warning can tell of others.
 /// - `signature()`: a number that is equal for equal options; else the options' bytes are compared.
 template <class Policy>
 concept segment_policy =

@@ -45,6 +45,10 @@ enum class operation : std::uint32_t {
   fence,
   fence_peers,
   fork_ranks,
+  allreduce,
+  bcast,
+  alltoall,
+  reduce_scatter,
 };
 
 /// One failure as ranks tell it each other: trivially copyable, without pointers.
@@ -133,6 +137,14 @@ constexpr std::string_view words_for(operation where) noexcept {
       return "fence with peers";
     case operation::fork_ranks:
       return "forking ranks";
+    case operation::allreduce:
+      return "allreduce";
+    case operation::bcast:
+      return "bcast";
+    case operation::alltoall:
+      return "alltoall";
+    case operation::reduce_scatter:
+      return "reduce_scatter";
     case operation::none:
       break;
   }

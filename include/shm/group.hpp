@@ -23,6 +23,10 @@
 
 namespace shm::inline v1 {
 
+namespace detail {
+class staging;
+}
+
 /// A handle of a group of ranks. Move-only; the memory behind it is shared with the group's
 /// windows, which may outlive it. Destroying it is local: it marks that this rank has left, and
 /// ranks that still wait for it get errc::peer_left.
@@ -34,10 +38,12 @@ class group {
   group() noexcept = default;
   explicit group(std::shared_ptr<detail::group_state> state) noexcept : state_(std::move(state)) {}
 
-  group(group&& other) noexcept : state_(std::move(other.state_)) {}
+  group(group&& other) noexcept
+      : state_(std::move(other.state_)), staging_(std::move(other.staging_)) {}
   group& operator=(group&& other) noexcept {
     group taken(std::move(other));
     std::swap(state_, taken.state_);
+    std::swap(staging_, taken.staging_);
     return *this;
   }
   ~group() {
@@ -123,6 +129,9 @@ class group {
   [[nodiscard]] std::shared_ptr<detail::group_state> const& state() const noexcept {
     return state_;
   }
+  /// The memory through which collectives stage private buffers; null until one has been called.
+  /// For the library's own headers.
+  [[nodiscard]] std::shared_ptr<detail::staging>& staging() noexcept { return staging_; }
 
  private:
   detail::group_state& valid_state(operation where) const {
@@ -185,6 +194,7 @@ class group {
   }
 
   std::shared_ptr<detail::group_state> state_;
+  std::shared_ptr<detail::staging> staging_;
 };
 
 }  // namespace shm::inline v1

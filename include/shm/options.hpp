@@ -87,6 +87,13 @@ enum class fence_algorithm : std::uint32_t {
   counter,        ///< one shared counter; best with more ranks than cores
 };
 
+/// How the ranks of a collective plan hand their data over. The result never depends on it.
+enum class collective_algorithm : std::uint32_t {
+  automatic,  ///< by the amount of data and the number of ranks
+  staged,     ///< copied beside the flag that announces it: one hand-over; up to 1 MiB
+  direct,     ///< read and written where it lies: two hand-overs, nothing copied twice
+};
+
 /// Where a window's memory comes from.
 enum class backend : std::uint32_t {
   posix,  ///< the POSIX shared-memory file system, /dev/shm

@@ -62,8 +62,16 @@ class untyped_window {
   ~untyped_window() = default;
 
   /// Creates a window; see `window`.
-  static untyped_window create(group& ranks, segment_policy_ref policy, segment_wish const& wish) {
-    return untyped_window(segment_creation(ranks.state(), policy, wish).run());
+  static untyped_window create(group& ranks, segment_policy_ref policy, segment_wish wish) {
+    auto& windows = ranks.state()->windows();
+    try {
+      windows.reserve();
+    } catch (...) {
+      wish.cause = failure_of_exception(errc::out_of_memory);
+    }
+    auto made = segment_creation(ranks.state(), policy, wish).run();
+    windows.add(made->mapping().bytes(), made->number(), made);
+    return untyped_window(std::move(made));
   }
 
   [[nodiscard]] bool valid() const noexcept { return base_ != nullptr; }

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "shm/c/handles.hpp"
+#include "shm/c/requests.hpp"
 #include "shm/communicator.hpp"
 #include "shm/error.hpp"
 #include "shm/group.hpp"
@@ -31,6 +32,11 @@ struct kupl_shm_win {
   shm::detail::untyped_window memory = {};
 };
 
+struct kupl_shm_request {
+  kupl_shm_comm* comm;
+  shm::c::planned plan = {};
+};
+
 namespace shm::inline v1::c {
 
 /// More ranks than any machine has processors for, and few enough to count their bytes in an int.
@@ -43,6 +49,11 @@ inline handle_set<kupl_shm_comm>& communicators() {
 
 inline handle_set<kupl_shm_win>& windows() {
   static auto* const all = new handle_set<kupl_shm_win>;
+  return *all;
+}
+
+inline handle_set<kupl_shm_request>& requests() {
+  static auto* const all = new handle_set<kupl_shm_request>;
   return *all;
 }
 
@@ -131,6 +142,41 @@ int fence_guarded(char const* function, kupl_shm_win const& win, Fence const& fe
 }
 
 inline void end_window(kupl_shm_win& object) noexcept { object.memory = {}; }
+inline void end_request(kupl_shm_request& object) noexcept { object.plan.reset(); }
+
+/// Makes a request of `comm` with `make(ranks, check)`, for the C function `function`.
+template <class Make>
+int init_request(char const* function, kupl_shm_comm* comm, kupl_shm_request_h* request,
+                 Make const& make) {
+  if (!require_live(function, comm)) return KUPL_ERROR;
+  if (request != nullptr) *request = nullptr;
+  argument_check check(function);
+  check.require(request != nullptr, "request is NULL");
+  kupl_shm_request* handle = nullptr;
+  try {
+    handle = requests().add(std::make_unique<kupl_shm_request>(kupl_shm_request{.comm = comm}));
+  } catch (...) {
+    check.fail(failure_of_exception(errc::out_of_memory));
+  }
+  auto& state = *comm->ranks.state();
+  auto const result = guarded(
+      function, state.rank(),
+      [&] {
+        handle->plan = make(comm->ranks, check);
+        *request = handle;
+      },
+      [&] { return state.is_first_to_tell(); });
+  if (result != KUPL_OK) requests().remove(handle, end_request);
+  return result;
+}
+
+/// Calls `act(plan)` on the plan of a request.
+template <class Act>
+int act_guarded(char const* function, kupl_shm_request& request, Act const& act) {
+  auto& plan = *request.plan;
+  return guarded(
+      function, plan.rank(), [&] { act(plan); }, [&] { return plan.is_first_to_tell(); });
+}
 
 }  // namespace shm::inline v1::c
 
@@ -174,6 +220,9 @@ int kupl_shm_comm_destroy(kupl_shm_comm_h comm) {
   bool const was_live = shm::c::communicators().remove(comm, [comm](kupl_shm_comm& object) {
     shm::c::windows().remove_if([comm](kupl_shm_win const& win) { return win.comm == comm; },
                                 shm::c::end_window);
+    shm::c::requests().remove_if(
+        [comm](kupl_shm_request const& request) { return request.comm == comm; },
+        shm::c::end_request);
     object.ranks = {};
   });
   return was_live ? KUPL_OK : shm::c::refuse(__func__, "comm is no live communicator");
@@ -259,6 +308,50 @@ int kupl_shm_peer_fence(kupl_shm_win_h win, int remote_rank) {
   }
   return shm::c::fence_guarded(
       __func__, *win, [remote_rank](auto& segment) { segment.fence(std::span(&remote_rank, 1)); });
+}
+
+int kupl_shm_allreduce_init(void const* sendbuf, void* recvbuf, int count,
+                            kupl_shm_datatype_t datatype, kupl_shm_reduce_op_t op,
+                            kupl_shm_comm_h comm, kupl_shm_request_h* request) {
+  return shm::c::init_request(__func__, comm, request, [&](auto& ranks, auto& check) {
+    return shm::c::plan_allreduce(ranks, sendbuf, recvbuf, count, datatype, op, check);
+  });
+}
+
+int kupl_shm_bcast_init(void* buffer, int count, kupl_shm_datatype_t datatype, int root,
+                        kupl_shm_comm_h comm, kupl_shm_request_h* request) {
+  return shm::c::init_request(__func__, comm, request, [&](auto& ranks, auto& check) {
+    return shm::c::plan_bcast(ranks, buffer, count, datatype, root, check);
+  });
+}
+
+int kupl_shm_alltoall_init(void const* sendbuf, int sendcount, kupl_shm_datatype_t sendtype,
+                           void* recvbuf, int recvcount, kupl_shm_datatype_t recvtype,
+                           kupl_shm_comm_h comm, kupl_shm_request_h* request) {
+  return shm::c::init_request(__func__, comm, request, [&](auto& ranks, auto& check) {
+    return shm::c::plan_alltoall(ranks, sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype,
+                                 check);
+  });
+}
+
+int kupl_shm_request_start(kupl_shm_request_h request) {
+  if (request == nullptr) return shm::c::refuse(__func__, "request is NULL");
+  if (!shm::c::requests().is_live(request)) {
+    return shm::c::refuse(__func__, "request is no live request");
+  }
+  return shm::c::act_guarded(__func__, *request, [](auto& plan) { plan.start(); });
+}
+
+int kupl_shm_request_wait(kupl_shm_request_h request) {
+  if (request == nullptr) return shm::c::refuse(__func__, "request is NULL");
+  if (request->plan == nullptr) return shm::c::refuse(__func__, "request is no live request");
+  return shm::c::act_guarded(__func__, *request, [](auto& plan) { plan.wait(); });
+}
+
+int kupl_shm_request_free(kupl_shm_request_h request) {
+  if (request == nullptr) return shm::c::refuse(__func__, "request is NULL");
+  bool const was_live = shm::c::requests().remove(request, shm::c::end_request);
+  return was_live ? KUPL_OK : shm::c::refuse(__func__, "request is no live request");
 }
 
 }  // extern "C"

@@ -24,7 +24,7 @@ namespace shm::inline v1::detail {
 inline constexpr std::uint64_t control_magic = 0x6c727463206d6873U;
 
 /// Arguments of a collective call that must be the same on every rank, or that all must know.
-using call_arguments = std::array<std::uint64_t, 8>;
+using call_arguments = std::array<std::uint64_t, 12>;
 
 /// One rank's vote in one agreement.
 struct alignas(line_bytes) ballot {
@@ -59,7 +59,7 @@ struct control_header {
   std::int32_t ranks = 0;
   os::identifier nonce{};
   shm::settings settings{};  ///< rank 0's; what was automatic is decided by the first agreement
-  sync::patience patience{};
+  std::uint32_t spins = 0;   ///< see sync::patience
   alignas(line_bytes) phase stage = phase::exchanging;
   /// Of even and odd epochs; see agreement.hpp. Two, since a death can decide the next epoch before
   /// every rank has read this one's.

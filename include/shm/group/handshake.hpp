@@ -329,8 +329,9 @@ class handshake {
       for (int r = 0; r < size(); ++r) processors |= state_->block().desk_of(r).processors;
       int const count = processors.count();
       header.settings.fence = sync::choose_fence(header.settings.fence, size(), count);
-      header.patience = size() <= count ? sync::patience::with_own_processor()
-                                        : sync::patience::with_shared_processor();
+      header.spins = (size() <= count ? sync::patience::with_own_processor()
+                                      : sync::patience::with_shared_processor())
+                         .spins;
       for (auto& line : state_->block().lines()) {
         line.arrived = first;
         line.rounds.fill(first);

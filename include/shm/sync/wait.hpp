@@ -11,14 +11,16 @@
 
 namespace shm::inline v1::sync {
 
-/// How long a waiter spins before it yields its processor.
+/// How long a waiter spins before it yields its processor, and what it does then.
 struct patience {
   std::uint32_t spins = 50;
+  void (*meanwhile)(void*) noexcept = nullptr;  ///< called before each yield, with `context`
+  void* context = nullptr;
 
   /// For ranks with a processor each: longer than any undisturbed exchange between two of them.
-  static constexpr patience with_own_processor() noexcept { return {1000}; }
+  static constexpr patience with_own_processor() noexcept { return {.spins = 1000}; }
   /// For more ranks than processors: whoever is waited for needs this processor.
-  static constexpr patience with_shared_processor() noexcept { return {50}; }
+  static constexpr patience with_shared_processor() noexcept { return {.spins = 50}; }
 };
 
 /// Tells the processor that the caller is spinning.
@@ -34,7 +36,8 @@ namespace detail {
 
 /// The part of waiting that follows spinning; apart, so that the fast path stays small.
 template <std::predicate Ready, std::predicate Resolved>
-[[gnu::noinline]] void wait_long(Ready const& ready, Resolved const& resolved) {
+[[gnu::noinline]] void wait_long(patience const& how, Ready const& ready,
+                                 Resolved const& resolved) {
   using clock = std::chrono::steady_clock;
   using namespace std::chrono_literals;
   constexpr auto yielding = 1ms;
@@ -44,6 +47,7 @@ template <std::predicate Ready, std::predicate Resolved>
   auto const start = clock::now();
   auto next_look = start + first_look;
   while (!ready()) {
+    if (how.meanwhile != nullptr) how.meanwhile(how.context);
     auto const now = clock::now();
     if (now >= next_look) {
       if (resolved()) return;
@@ -67,12 +71,12 @@ template <std::predicate Ready, std::predicate Resolved>
 ///
 /// Ordering: that of the loads in `ready` and `resolved`.
 template <std::predicate Ready, std::predicate Resolved>
-void wait_until(patience how, Ready const& ready, Resolved const& resolved) {
+void wait_until(patience const& how, Ready const& ready, Resolved const& resolved) {
   for (std::uint32_t spin = 0; spin < how.spins; ++spin) {
     if (ready()) return;
     pause_processor();
   }
-  detail::wait_long(ready, resolved);
+  detail::wait_long(how, ready, resolved);
 }
 
 }  // namespace shm::inline v1::sync

@@ -61,7 +61,7 @@ class segment_creation {
 
   /// Errors: the same on every rank.
   std::shared_ptr<segment> run() {
-    state_.require_whole(operation::create_window);
+    state_.require_whole(wish_.where);
     for (attempt_ = 0;; ++attempt_) {
       auto failed = try_once();
       if (!failed) break;
@@ -81,8 +81,8 @@ class segment_creation {
   }
 
   /// Whether another kind of memory could succeed.
-  static bool is_worth_another(error const& failed) noexcept {
-    if (failed.where() != operation::create_window && failed.where() != operation::none) {
+  [[nodiscard]] bool is_worth_another(error const& failed) const noexcept {
+    if (failed.where() != wish_.where && failed.where() != operation::none) {
       return false;
     }
     switch (failed.details().cause) {
@@ -111,7 +111,7 @@ class segment_creation {
         "the size of a block in bytes"};
     auto const word = [](auto choice) { return static_cast<std::uint64_t>(choice); };
     proposal const mine{
-        .where = operation::create_window,
+        .where = wish_.where,
         .arguments = {wish_.element_bytes, policy_.signature(), word(wish_.options.layout),
                       word(wish_.options.prefault), word(wish_.options.core_dump),
                       word(wish_.options.place.code()), wish_.block_bytes},
@@ -129,7 +129,7 @@ class segment_creation {
       drop_object();
       return failed;
     }
-    proposal const outcome{.where = operation::create_window, .cause = try_to_join()};
+    proposal const outcome{.where = wish_.where, .cause = try_to_join()};
     auto failed = agreement(state_).settle(outcome, [&] {
       object_ = {};
       report();
@@ -141,7 +141,7 @@ class segment_creation {
     }
     drop_object();
     if (is_loss(*failed)) return failed;
-    if (auto lost = agreement(state_).settle({.where = operation::create_window})) return lost;
+    if (auto lost = agreement(state_).settle({.where = wish_.where})) return lost;
     return failed;
   }
 
@@ -149,7 +149,7 @@ class segment_creation {
   /// come here by now, and so have freed their parts of earlier windows.
   std::optional<error> look_for_room() {
     if (!is_asked_for_room()) return std::nullopt;
-    proposal mine{.where = operation::create_window};
+    proposal mine{.where = wish_.where};
     try {
       show_memory_bounds(state_);
     } catch (...) {
@@ -173,6 +173,7 @@ class segment_creation {
 
   /// Rank 0: tells the user what became of the wish. Not worth a failure.
   void report() noexcept {
+    if (wish_.is_internal) return;
     try {
       if (state_.settings().is_verbose) tell_of(*result_, policy_.asked());
       warn_of_lesser_memory(state_, *result_, policy_, wanted_page_bytes_, passed_over_);
@@ -348,6 +349,7 @@ class segment_creation {
       populate_own_block(*result_, own.number(), notice.pages);
     }
     note_pages(*result_, notice, is_populated());
+    if (wish_.initialize != nullptr) wish_.initialize(*result_);
     if (wish_.is_read_only) result_->make_read_only();
   }
 

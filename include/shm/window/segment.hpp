@@ -1,6 +1,7 @@
 #pragma once
 /// @file One window's shared memory in one process, whatever the type of its elements.
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -16,6 +17,7 @@
 #include "shm/os/mapping.hpp"
 #include "shm/sync/arrival.hpp"
 #include "shm/sync/fence.hpp"
+#include "shm/sync/gather.hpp"
 #include "shm/sync/peers.hpp"
 #include "shm/window/segment_layout.hpp"
 
@@ -29,12 +31,16 @@ class segment {
   segment(segment const&) = delete;
   segment& operator=(segment const&) = delete;
   ~segment() {
-    if (is_complete_ && state_->is_owner()) sync::store(line(rank()).left, 1);
+    if (!is_complete_) return;
+    state_->windows().remove(base());
+    if (state_->is_owner()) sync::store(line(rank()).left, 1);
   }
 
   [[nodiscard]] group_state& state() const noexcept { return *state_; }
   [[nodiscard]] int rank() const noexcept { return state_->rank(); }
   [[nodiscard]] int size() const noexcept { return state_->size(); }
+  /// A number that tells the window from the group's others, the same on all ranks.
+  [[nodiscard]] std::uint64_t number() const noexcept { return header().nonce[1]; }
   [[nodiscard]] std::byte* base() const noexcept { return mapping_.bytes().data(); }
   [[nodiscard]] segment_header& header() const noexcept {
     return *reinterpret_cast<segment_header*>(base());
@@ -128,6 +134,27 @@ class segment {
     }
   }
 
+  /// Throws where no wait can succeed any more, as far as this rank has learnt. It does not arrive
+  /// anywhere then, as `group_state::require_alive` explains.
+  void require_whole(operation where) const {
+    state_->require_alive(where);
+    if (missing_) throw state_->absence_error(*missing_, where);
+  }
+
+  /// Waits until `has_come(rank)` of every rank; throws where one never will.
+  template <std::predicate<int> HasCome>
+  void await_all(operation where, HasCome const& has_come) {
+    if (auto const missing = sync::gather(size(), state_->patience(), has_come, roll{*this})) {
+      fail(*missing, where);
+    }
+  }
+  /// Throws where a rank that has not come never will. Costs a system call for each of these.
+  template <std::predicate<int> HasCome>
+  void require_hope(operation where, HasCome const& has_come) {
+    auto const view = sync::look_at_all(size(), has_come, roll{*this});
+    if (view.is == sync::outlook::state::hopeless) fail(view.missing, where);
+  }
+
   /// Whether this rank is the one to tell the user of a missing rank: the first that finds it.
   [[nodiscard]] bool is_first_to_tell() const noexcept {
     auto const settled = header().verdict.settled();
@@ -161,13 +188,6 @@ class segment {
   [[nodiscard]] std::size_t ranks() const noexcept { return static_cast<std::size_t>(size()); }
   [[nodiscard]] bool has_lazy_peers() const noexcept {
     return layout_.header_end > segment_layout::eager_bytes;
-  }
-
-  /// Throws where no fence can succeed any more, as far as this rank has learnt. It does not arrive
-  /// at one then, as `group_state::require_alive` explains.
-  void require_whole(operation where) const {
-    state_->require_alive(where);
-    if (missing_) throw state_->absence_error(*missing_, where);
   }
 
   [[noreturn]] void fail(sync::absence const& missing, operation where) {

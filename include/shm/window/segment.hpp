@@ -16,6 +16,7 @@
 #include "shm/os/mapping.hpp"
 #include "shm/sync/arrival.hpp"
 #include "shm/sync/fence.hpp"
+#include "shm/sync/pair_table.hpp"
 #include "shm/sync/peers.hpp"
 #include "shm/window/segment_layout.hpp"
 
@@ -52,8 +53,8 @@ class segment {
   [[nodiscard]] std::span<sync::arrival_line> lines() const noexcept {
     return {reinterpret_cast<sync::arrival_line*>(base() + layout_.lines_at), ranks()};
   }
-  [[nodiscard]] sync::peer_table peers() const noexcept {
-    return {base() + layout_.peers_at, rank(), size(), state_->patience()};
+  [[nodiscard]] sync::pair_table met() const noexcept {
+    return {base() + layout_.peers_at, size()};
   }
 
   /// Takes a mapping. The segment leaves no mark until it is complete.
@@ -82,7 +83,7 @@ class segment {
     auto& words = header().fence;
     words.count.value = first * static_cast<std::uint32_t>(size());
     words.release.value = first;
-    auto const table = peers();
+    auto const table = met();
     for (int from = 0; from < size(); ++from) {
       for (int to = 0; to < size(); ++to) table.word(from, to) = first;
     }
@@ -123,7 +124,8 @@ class segment {
     for (int const peer : peers_of_call) require_rank(peer, operation::fence_peers);
     require_whole(operation::fence_peers);
     for (int const peer : peers_of_call) reserve_words_with(peer, operation::fence_peers);
-    if (auto const missing = peers().meet(peers_of_call, roll{*this})) {
+    sync::meetings meetings(met(), rank(), state_->patience());
+    if (auto const missing = meetings.meet(peers_of_call, roll{*this})) {
       fail(*missing, operation::fence_peers);
     }
   }
@@ -182,7 +184,7 @@ class segment {
   void reserve_words_with(int peer, operation where) {
     if (met_.empty() || met_[static_cast<std::size_t>(peer)]) return;
     locally(where, [&] {
-      for (auto* const word : {&peers().word(rank(), peer), &peers().word(peer, rank())}) {
+      for (auto* const word : {&met().word(rank(), peer), &met().word(peer, rank())}) {
         os::populate(mapping_.bytes(), std::as_writable_bytes(std::span(word, 1)), -1);
       }
     });

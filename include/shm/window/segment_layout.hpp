@@ -18,7 +18,7 @@
 #include "shm/os/shared_object.hpp"
 #include "shm/sync/arrival.hpp"
 #include "shm/sync/fence.hpp"
-#include "shm/sync/peers.hpp"
+#include "shm/sync/pair_table.hpp"
 #include "shm/version.hpp"
 
 namespace shm::inline v1::detail {
@@ -38,7 +38,7 @@ struct block_entry {
 ///     segment_header
 ///     arrival_line [ranks]          lines_at
 ///     block_entry  [ranks]          blocks_at
-///     peer_table   [ranks] rows     peers_at; grows with the square of the ranks
+///     pair_table of meetings        peers_at; grows with the square of the ranks
 ///     blocks, in rank order         data_at, on a page
 struct segment_header {
   std::uint64_t magic = 0;
@@ -75,7 +75,7 @@ struct segment_layout {
     result.lines_at = sizeof(segment_header);
     result.blocks_at = result.lines_at + n * sizeof(sync::arrival_line);
     result.peers_at = *round_up(result.blocks_at + n * sizeof(block_entry), line_bytes);
-    result.header_end = result.peers_at + n * sync::peer_table::row_bytes(ranks);
+    result.header_end = result.peers_at + sync::pair_table::size_bytes(ranks);
     result.data_at = *round_up(result.header_end, page_bytes);
     result.total = result.data_at;
     return result;

@@ -44,6 +44,8 @@ enum class operation : std::uint32_t {
   use_window,
   fence,
   fence_peers,
+  post,
+  wait,
   fork_ranks,
   allreduce,
   bcast,
@@ -135,6 +137,10 @@ constexpr std::string_view words_for(operation where) noexcept {
       return "fence";
     case operation::fence_peers:
       return "fence with peers";
+    case operation::post:
+      return "posting";
+    case operation::wait:
+      return "waiting for a post";
     case operation::fork_ranks:
       return "forking ranks";
     case operation::allreduce:

@@ -228,6 +228,8 @@ TEST_CASE("who destroys a started plan leaves the others with an error, not wait
             if (node.rank() == last) {
               plan.reset();
               copy.reset();
+              auto const in_agreement = shm_test::failure_of([&] { node.agree([] {}); });
+              RANK_CHECK(found, in_agreement.cause == shm::errc::peer_left);
             } else {
               plan->start();
               copy->start();
@@ -238,6 +240,10 @@ TEST_CASE("who destroys a started plan leaves the others with an error, not wait
                 }
               });
               RANK_CHECK(found, asked.cause == shm::errc::peer_left && asked.rank == last);
+              // Not all need the root's data: who does not is not told, so it is no error of all.
+              auto const in_agreement =
+                  shm_test::failure_of([&] { node.agree([&] { copy->wait(); }); });
+              RANK_CHECK(found, in_agreement.cause == shm::errc::peer_left);
               RANK_CHECK(found, shm_test::failure_of([&] { plan->start(); }).cause ==
                                     shm::errc::peer_left);
             }

@@ -161,9 +161,9 @@ class plan_core : public begun_work {
     if (!is_started_) return;
     auto& segment = board_.segment();
     segment.require_whole(where_);
-    segment.await_all(where_, [this](int r) { return has_sent(r); });
+    segment.await_all(where_, waiters(), [this](int r) { return has_sent(r); });
     advance();
-    segment.await_all(where_, [this](int r) { return has_finished(r); });
+    segment.await_all(where_, waiters(), [this](int r) { return has_finished(r); });
     complete();
   }
 
@@ -184,6 +184,9 @@ class plan_core : public begun_work {
 
  private:
   [[nodiscard]] std::size_t index() const noexcept { return static_cast<std::size_t>(rank()); }
+  [[nodiscard]] segment::waiters waiters() const noexcept {
+    return root_ < 0 ? segment::waiters::all : segment::waiters::some;
+  }
   [[nodiscard]] bool is_sender(int rank) const noexcept { return root_ < 0 || rank == root_; }
   /// Whether what `rank` sends can be read.
   [[nodiscard]] bool has_sent(int rank) const noexcept {
@@ -212,7 +215,7 @@ class plan_core : public begun_work {
     auto const now = std::chrono::steady_clock::now();
     if (!next_look_) next_look_ = now + 10ms;
     if (now < *next_look_) return false;
-    board_.segment().require_hope(where_, has_come);
+    board_.segment().require_hope(where_, waiters(), has_come);
     next_look_ = now + 200ms;
     return false;
   }

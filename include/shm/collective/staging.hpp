@@ -88,7 +88,8 @@ class staging {
     board_.remark(rank()) = mine;
     if (!call.is_refused) fill(board_.data(rank()));
     board_.announce();
-    board_.segment().await_all(call.where, [this](int r) { return board_.has_announced(r); });
+    board_.segment().await_all(call.where, segment::waiters::all,
+                               [this](int r) { return board_.has_announced(r); });
     require_alike(call);
   }
 

@@ -111,6 +111,12 @@ class group_state {
     if (found.why == sync::standing::dead) lost_.settle(found);
     return found;
   }
+  /// Settles on a death, where there is no memory that it is reported about.
+  sync::absence settle_death(int rank) noexcept {
+    auto const found = header().deaths.settle({sync::standing::dead, rank});
+    lost_.settle(found);
+    return found;
+  }
   /// Settles what all ranks report about the group itself.
   sync::absence settle(sync::absence found) noexcept {
     missing_ = settle(header().verdict, found);

@@ -28,7 +28,7 @@ namespace {
 
 constexpr char const* fence_variable = "KUPL_SHM_FENCE_ALGORITHM";
 
-fence_algorithm fence_of(group const& node) { return node.state()->settings().fence; }
+fence_algorithm fence_of(group const& node) { return node.state()->fence_in_use(); }
 
 /// A file without a name, to which all ranks append.
 class capture {
@@ -143,6 +143,7 @@ TEST_CASE("an automatic choice is made once, the same on all ranks") {
     communicator const made(node);
     RANK_CHECK(found, fence_of(made) == fence_algorithm::dissemination ||
                           fence_of(made) == fence_algorithm::counter);
+    RANK_CHECK(found, made.state()->settings().fence == fence_algorithm::automatic);
   });
 }
 

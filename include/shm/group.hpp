@@ -157,7 +157,7 @@ class group {
     auto& state = valid_state(where);
     state.require_whole(where);
     sync::fence fence(state.block().lines(), state.header().fence, state.rank(),
-                      state.settings().fence, state.patience());
+                      state.fence_in_use(), state.patience());
     if (auto const missing = fence.cross(detail::fence_roll{{state}})) {
       throw state.absence_error(state.settle(*missing), where);
     }

@@ -9,6 +9,7 @@
 #include "shm/base/settings.hpp"
 #include "shm/base/size.hpp"
 #include "shm/error.hpp"
+#include "shm/options.hpp"
 #include "shm/os/attach.hpp"
 #include "shm/os/control_group.hpp"
 #include "shm/os/process.hpp"
@@ -58,7 +59,8 @@ struct control_header {
   std::uint32_t layout = 0;
   std::int32_t ranks = 0;
   os::identifier nonce{};
-  shm::settings settings{};  ///< rank 0's; what was automatic is decided by the first agreement
+  shm::settings settings{};        ///< rank 0's, as they were given
+  fence_algorithm fence_in_use{};  ///< decided by the first agreement, as is `patience`
   sync::patience patience{};
   alignas(line_bytes) phase stage = phase::exchanging;
   /// Of even and odd epochs; see agreement.hpp. Two, since a death can decide the next epoch before

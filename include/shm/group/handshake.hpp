@@ -328,7 +328,7 @@ class handshake {
       os::processor_set processors;
       for (int r = 0; r < size(); ++r) processors |= state_->block().desk_of(r).processors;
       int const count = processors.count();
-      header.settings.fence = sync::choose_fence(header.settings.fence, size(), count);
+      header.fence_in_use = sync::choose_fence(header.settings.fence, size(), count);
       header.patience = size() <= count ? sync::patience::with_own_processor()
                                         : sync::patience::with_shared_processor();
       for (auto& line : state_->block().lines()) {

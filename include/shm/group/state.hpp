@@ -16,6 +16,7 @@
 #include "shm/base/size.hpp"
 #include "shm/error.hpp"
 #include "shm/group/control_block.hpp"
+#include "shm/options.hpp"
 #include "shm/os/attach.hpp"
 #include "shm/os/control_group.hpp"
 #include "shm/os/descriptor_passing.hpp"
@@ -56,6 +57,8 @@ class group_state {
   [[nodiscard]] control_block const& block() const noexcept { return block_; }
   [[nodiscard]] control_header& header() const noexcept { return block_.header(); }
   [[nodiscard]] shm::settings const& settings() const noexcept { return header().settings; }
+  /// How the group and its windows wait for all ranks.
+  [[nodiscard]] fence_algorithm fence_in_use() const noexcept { return header().fence_in_use; }
   [[nodiscard]] sync::patience patience() const noexcept { return header().patience; }
   [[nodiscard]] descriptor_channel& channel() noexcept { return channel_; }
 

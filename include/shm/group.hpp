@@ -4,22 +4,18 @@
 #include <algorithm>
 #include <concepts>
 #include <cstddef>
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <span>
-#include <string>
 #include <type_traits>
 #include <utility>
 
 #include "shm/base/size.hpp"
 #include "shm/error.hpp"
 #include "shm/group/agreement.hpp"
-#include "shm/group/control_block.hpp"
+#include "shm/group/gathering.hpp"
 #include "shm/group/state.hpp"
-#include "shm/sync/arrival.hpp"
-#include "shm/sync/fence.hpp"
 
 namespace shm::inline v1 {
 
@@ -57,7 +53,7 @@ class group {
   /// Ordering:   what any rank wrote before the call is visible to every rank after it.
   /// Errors:     errc::peer_lost, errc::peer_left where a rank will never call it; the same on all.
   /// Cost:       one fence; no system call unless it waits long.
-  void barrier() { cross(operation::barrier); }
+  void barrier() { detail::cross(valid_state(operation::barrier), operation::barrier); }
 
   /// Runs `f` on every rank; where any throws, all throw the same error.
   ///
@@ -94,25 +90,13 @@ class group {
     auto& state = valid_state(operation::allgather);
     auto const n = mine.size();
     bool const fits = checked_multiply(n, static_cast<std::size_t>(size())) == all.size();
-    constexpr std::size_t chunk = detail::desk::scratch_bytes;
     std::size_t at = 0;
     do {  // also once for nothing: it orders as a barrier does
-      auto const part = mine.subspan(at, std::min(n - at, chunk));
-      // The two sets are used in turn: all ranks have read this one before they entered the fence
-      // that they have come out of last.
-      auto const number = sync::load_own(state.block().line(rank()).arrived) + 1;
-      auto const set = number & 1U;
-      auto& own = state.block().desk_of(rank()).scratch[set];
-      own.number = number;
-      own.is_refused = fits ? 0 : 1;
-      own.length = n;
-      std::ranges::copy(part, own.bytes.begin());
-      cross(operation::allgather);
+      auto const part = mine.subspan(at, std::min(n - at, detail::gathering::most_bytes));
+      detail::gathering const gathered(
+          state, {.where = operation::allgather, .length = n, .is_refused = !fits}, part);
       for (int r = 0; r < size(); ++r) {
-        auto const& theirs = state.block().desk_of(r).scratch[set];
-        require_alike(state.block().desk_of(0).scratch[set], theirs, number, r);
-        if (!fits) continue;
-        auto const from = std::span(theirs.bytes).first(part.size());
+        auto const from = gathered.from(r).first(part.size());
         std::ranges::copy(from, all.subspan(static_cast<std::size_t>(r) * n + at).begin());
       }
       at += part.size();
@@ -130,37 +114,6 @@ class group {
       throw error({.cause = errc::empty, .subject = "the group", .remedy = {}}, {.where = where});
     }
     return *state_;
-  }
-
-  /// Compares what a rank has brought to a gathering with what rank 0 has. All ranks see the same.
-  void require_alike(detail::scratch const& root, detail::scratch const& theirs,
-                     std::uint32_t number, int rank) const {
-    failure found{.rank = rank};
-    if (theirs.number != number) {
-      found.cause = errc::mismatch;
-      found.subject = "the rank is in another collective call, and not in this one";
-      found.remedy = "make collective calls in the same order on every rank";
-    } else if (theirs.is_refused != 0) {
-      found.cause = errc::invalid_argument;
-      found.subject = "the result must have size() blocks of the length of one";
-    } else if (theirs.length != root.length) {
-      found.cause = errc::mismatch;
-      found.subject = "the length of a block in bytes is " + std::to_string(theirs.length) +
-                      " there, and " + std::to_string(root.length) + " on rank 0";
-    } else {
-      return;
-    }
-    throw error(found, state_->agreed_context(operation::allgather));
-  }
-
-  void cross(operation where) {
-    auto& state = valid_state(where);
-    state.require_whole(where);
-    sync::fence fence(state.block().lines(), state.header().fence, state.rank(),
-                      state.fence_in_use(), state.patience());
-    if (auto const missing = fence.cross(detail::fence_roll{{state}})) {
-      throw state.absence_error(state.settle(*missing), where);
-    }
   }
 
   /// Runs `f` and votes with what it throws. An error that all ranks of this group got from a

@@ -75,7 +75,8 @@ struct control_header {
 
 /// What one rank brings to a gathering.
 struct alignas(line_bytes) scratch {
-  std::uint32_t number = 0;      ///< of the group's fence that makes it visible
+  std::uint32_t number = 0;  ///< of the group's fence that makes it visible
+  operation where = operation::none;
   std::uint32_t is_refused = 0;  ///< 1: the rank cannot take the result
   std::uint64_t length = 0;      ///< of the whole block in bytes
   std::array<std::byte, 1024> bytes{};

@@ -1,5 +1,5 @@
 #pragma once
-/// @file A group of processes on one machine: agreement, barrier, allgather.
+/// @file A group of processes on one machine: agreement, barrier, allgather, splitting.
 
 #include <algorithm>
 #include <concepts>
@@ -15,6 +15,7 @@
 #include "shm/error.hpp"
 #include "shm/group/agreement.hpp"
 #include "shm/group/gathering.hpp"
+#include "shm/group/split.hpp"
 #include "shm/group/state.hpp"
 
 namespace shm::inline v1 {
@@ -101,6 +102,23 @@ class group {
       }
       at += part.size();
     } while (at < n);
+  }
+
+  /// Makes a group of the ranks that give the same color, ordered by `key`, then by their rank
+  /// here. It has the settings of this one, and does not need it any longer.
+  ///
+  /// Returns:    an invalid group where `color` is negative; such a rank takes part all the same.
+  /// Collective: all ranks.
+  /// Ordering:   as `barrier`.
+  /// Errors:     the same on every rank, also where only one of the groups cannot be made: then no
+  ///             rank gets one, nothing is left, and this group goes on. errc::limit_reached and
+  ///             what else the kernel refuses; errc::not_shareable where ranks of one color can
+  ///             reach rank 0 of this group, but not each other; errc::mismatch where others make
+  ///             another call; else as `barrier`.
+  /// Cost:       four or five fences and an agreement; each new group costs what a communicator
+  ///             does, but for the bootstrap.
+  group split(int color, int key = 0) {
+    return group(detail::split(valid_state(operation::split), 0, key, [=] { return color; }));
   }
 
   /// The state that windows share. For the library's own headers.

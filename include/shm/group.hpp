@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <concepts>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -17,6 +19,8 @@
 #include "shm/group/gathering.hpp"
 #include "shm/group/split.hpp"
 #include "shm/group/state.hpp"
+#include "shm/options.hpp"
+#include "shm/os/topology.hpp"
 
 namespace shm::inline v1 {
 
@@ -119,6 +123,25 @@ class group {
   ///             does, but for the bootstrap.
   group split(int color, int key = 0) {
     return group(detail::split(valid_state(operation::split), 0, key, [=] { return color; }));
+  }
+
+  /// Makes a group of the ranks that run on the same part of the machine, in the order of their
+  /// ranks here.
+  ///
+  /// That is the part of the processor that the calling thread runs on at this moment, which says
+  /// little where a rank may run on several parts: bind ranks first. Ranks for which the machine
+  /// does not say are in one group together.
+  ///
+  /// Collective: all ranks.
+  /// Ordering:   as `barrier`.
+  /// Errors:     as `split`; errc::mismatch where `part` differs.
+  group split_by(domain part) {
+    auto const find = [=] {
+      constexpr int unknown = std::numeric_limits<int>::max();
+      return os::domain_of(part, os::current_processor()).value_or(unknown);
+    };
+    auto const by = std::uint64_t{1} + static_cast<std::uint32_t>(part);
+    return group(detail::split(valid_state(operation::split), by, 0, find));
   }
 
   /// The state that windows share. For the library's own headers.

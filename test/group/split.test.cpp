@@ -1,6 +1,7 @@
 #include "shm/group/split.hpp"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/time.h>
@@ -27,6 +28,7 @@
 #include "support/strangers.hpp"
 
 using shm::communicator;
+using shm::domain;
 using shm::errc;
 using shm::group;
 using shm::window;
@@ -475,6 +477,12 @@ TEST_CASE("ranks that make another call instead of a split are a mismatch, and t
       });
       texts.write(node.rank(), text);
       RANK_CHECK(found, works(node));
+      auto const domains = failure_of([&] {
+        node.rank() == odd ? node.split_by(domain::package) : node.split_by(domain::numa);
+      });
+      RANK_CHECK(found, domains.cause == errc::mismatch);
+      RANK_CHECK(found, contains(domains.subject.view(), "what the group is split by"));
+      RANK_CHECK(found, works(node));
     });
     INFO(texts.all());
     CHECK(texts.are_equal());
@@ -485,6 +493,7 @@ TEST_CASE("ranks that make another call instead of a split are a mismatch, and t
 TEST_CASE("an invalid group cannot be split") {
   group none;
   CHECK(failure_of([&] { none.split(0); }).cause == errc::empty);
+  CHECK(failure_of([&] { none.split_by(domain::numa); }).cause == errc::empty);
 }
 
 TEST_CASE("a rank that leaves instead of splitting is named to the others") {
@@ -583,6 +592,73 @@ TEST_CASE("two hundred splits leave no descriptor and no mapping") {
       RANK_CHECK(found, shm_test::open_descriptors() == descriptors);
       RANK_CHECK(found, shared_mappings() == mappings);
       node.barrier();
+    });
+  }
+}
+
+TEST_CASE("ranks that run on one part of the machine are split off together") {
+  std::vector<int> processors;
+  cpu_set_t usable;
+  CPU_ZERO(&usable);
+  REQUIRE(::sched_getaffinity(0, sizeof usable, &usable) == 0);
+  for (int p = 0; p < CPU_SETSIZE; ++p) {
+    if (CPU_ISSET(p, &usable)) processors.push_back(p);
+  }
+  for (int const ranks : {1, 2, 4, 5}) {
+    on_ranks(ranks, [&](group& node, findings& found) {
+      ::alarm(hang_seconds);
+      auto const processor = processors[static_cast<std::size_t>(node.rank()) % processors.size()];
+      cpu_set_t one;
+      CPU_ZERO(&one);
+      CPU_SET(processor, &one);
+      RANK_CHECK(found, ::sched_setaffinity(0, sizeof one, &one) == 0);
+      for (auto const part : {domain::numa, domain::package, domain::l3}) {
+        auto const mine = shm::os::domain_of(part, processor).value_or(-1);
+        auto const all = gathered(node, mine);
+        auto together = node.split_by(part);
+        RANK_CHECK(found, together.size() == std::ranges::count(all, mine));
+        RANK_CHECK(found,
+                   together.rank() == std::count(all.begin(), all.begin() + node.rank(), mine));
+        RANK_CHECK(found, works(together));
+      }
+    });
+  }
+}
+
+TEST_CASE("a part of the machine that does not exist is refused alike on all ranks") {
+  for (int const ranks : {1, 2, 3}) {
+    on_ranks(ranks, [](group& node, findings& found) {
+      ::alarm(hang_seconds);
+      auto const failed = failure_of([&] {
+        node.split_by(node.rank() == node.size() - 1 ? static_cast<domain>(7) : domain::l3);
+      });
+      RANK_CHECK(found, failed.cause == errc::invalid_argument);
+      RANK_CHECK(found, failed.rank == node.size() - 1);
+      RANK_CHECK(found, contains(failed.subject.view(), "7"));
+      RANK_CHECK(found, works(node));
+    });
+  }
+}
+
+TEST_CASE("ranks for which the machine does not say are in one group together") {
+  for (int const first_blind : {0, 1}) {
+    on_ranks(3, [&](group& node, findings& found) {
+      ::alarm(hang_seconds);
+      bool const is_blind = node.rank() >= first_blind;
+      bool hides = true;
+      try {
+        if (is_blind) shm_test::mount_private_tmpfs("/sys", 4096);
+      } catch (shm_test::skipped const&) {
+        hides = false;
+      }
+      if (std::ranges::count(gathered(node, hides ? 1 : 0), 0) > 0) return;
+      for (auto const part : {domain::numa, domain::package, domain::l3}) {
+        auto together = node.split_by(part);
+        bool const is_known =
+            !is_blind && shm::os::domain_of(part, shm::os::current_processor()).has_value();
+        RANK_CHECK(found, together.size() == (is_known ? first_blind : 3 - first_blind));
+        RANK_CHECK(found, works(together));
+      }
     });
   }
 }

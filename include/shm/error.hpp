@@ -40,6 +40,7 @@ enum class operation : std::uint32_t {
   agree,
   allgather,
   barrier,
+  split,
   create_window,
   use_window,
   fence,
@@ -129,6 +130,8 @@ constexpr std::string_view words_for(operation where) noexcept {
       return "gathering from all";
     case operation::barrier:
       return "barrier";
+    case operation::split:
+      return "splitting a group";
     case operation::create_window:
       return "creating a window";
     case operation::use_window:

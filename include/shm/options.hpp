@@ -79,6 +79,13 @@ struct window_options {
   shm::place place{};
 };
 
+/// Parts of a machine whose processors share something.
+enum class domain : std::uint32_t {
+  numa,     ///< a NUMA node: the nearest memory
+  package,  ///< a processor package: a socket
+  l3,       ///< a level 3 cache
+};
+
 /// How the ranks of a window wait for each other. The result never depends on it.
 enum class fence_algorithm : std::uint32_t {
   automatic,      ///< by the number of ranks and cores

@@ -18,6 +18,7 @@
 #include "shm/group/control_block.hpp"
 #include "shm/group/live_memory.hpp"
 #include "shm/group/progress.hpp"
+#include "shm/options.hpp"
 #include "shm/os/attach.hpp"
 #include "shm/os/control_group.hpp"
 #include "shm/os/descriptor_passing.hpp"
@@ -60,6 +61,8 @@ class group_state {
   [[nodiscard]] control_block const& block() const noexcept { return block_; }
   [[nodiscard]] control_header& header() const noexcept { return block_.header(); }
   [[nodiscard]] shm::settings const& settings() const noexcept { return header().settings; }
+  /// How the group and its windows wait for all ranks.
+  [[nodiscard]] fence_algorithm fence_in_use() const noexcept { return header().fence_in_use; }
   /// How this rank waits: meanwhile it does what others may wait for.
   [[nodiscard]] sync::patience patience() noexcept {
     return {.spins = header().spins,

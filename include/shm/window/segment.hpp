@@ -132,8 +132,7 @@ class segment {
   /// Waits until every rank has called it; see `window::fence`.
   void fence() {
     require_whole(operation::fence);
-    sync::fence fence(lines(), header().fence, rank(), state_->settings().fence,
-                      state_->patience());
+    sync::fence fence(lines(), header().fence, rank(), state_->fence_in_use(), state_->patience());
     if (auto const missing = fence.cross(roll{*this})) fail(*missing, operation::fence);
   }
 

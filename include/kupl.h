@@ -44,6 +44,13 @@ typedef struct {
 } kupl_shm_oob_cb_t;
 typedef kupl_shm_oob_cb_t* kupl_shm_oob_cb_h;
 
+/** Memory of a process, and who attaches it. */
+typedef struct {
+  void* src_addr; /**< an address there, on any boundary */
+  int src_pid;    /**< the process, by its getpid() */
+  int dst_pid;    /**< this process; not looked at, since memory comes to whoever attaches it */
+} kupl_shm_addr_t;
+
 /**
  * Creates a communicator of `size` processes on this machine, of which this one is `rank`.
  *
@@ -89,6 +96,22 @@ int kupl_shm_fence(kupl_shm_win_h win);
 
 /** Waits until this process and `remote_rank` have called it for each other. `win` must be live. */
 int kupl_shm_peer_fence(kupl_shm_win_h win, int remote_rank);
+
+/**
+ * Attaches `size` bytes of memory of another process, and returns where they are in this one; NULL
+ * where that fails. What either process writes there, the other one sees; it lives until both have
+ * let go of it. What that process may only read is read-only here too.
+ *
+ * The memory lies in windows or in mappings with MAP_SHARED, several of them if need be; private
+ * memory (malloc, the stack) only on machines with the driver /dev/zdax. Both processes are of one
+ * user, and one of these holds: this process has the same object mapped too (a window of both), the
+ * other one has a descriptor of it open, or this one has the capability CAP_CHECKPOINT_RESTORE or
+ * CAP_SYS_ADMIN. Any thread may call it.
+ */
+void* kupl_shm_attach(kupl_shm_addr_t addr, size_t size);
+
+/** Detaches what kupl_shm_attach has returned. Any thread may call it. */
+void kupl_shm_detach(void* ptr);
 
 #ifdef __cplusplus
 }

@@ -45,6 +45,7 @@ enum class operation : std::uint32_t {
   fence,
   fence_peers,
   fork_ranks,
+  attach_memory,
 };
 
 /// One failure as ranks tell it each other: trivially copyable, without pointers.
@@ -133,6 +134,8 @@ constexpr std::string_view words_for(operation where) noexcept {
       return "fence with peers";
     case operation::fork_ranks:
       return "forking ranks";
+    case operation::attach_memory:
+      return "attaching memory";
     case operation::none:
       break;
   }

@@ -273,6 +273,78 @@ static void a_pair_fence_with_one_that_has_left_is_told_by_its_partner(struct me
   OK(kupl_shm_comm_destroy(comm));
 }
 
+/* Each attaches the last bytes of the block to its right. */
+static void a_block_of_another_rank_is_attached(struct meeting* meetings, int rank, int ranks,
+                                                int volatile* words) {
+  size_t const size = 3 * 4096 + 100;
+  int const next = (rank + 1) % ranks;
+  int const previous = (rank + ranks - 1) % ranks;
+  kupl_shm_comm_h const comm = join(meetings, rank, ranks, 0);
+  kupl_shm_win_h win, addresses;
+  unsigned char* base;
+  kupl_shm_addr_t* mine;
+  kupl_shm_addr_t* its;
+  struct holdings before;
+  (void)words;
+  OK(kupl_shm_win_alloc(size, comm, (void**)&base, &win));
+  OK(kupl_shm_win_alloc(sizeof *mine, comm, (void**)&mine, &addresses));
+  mine->src_addr = base + size - 5000;
+  mine->src_pid = (int)getpid();
+  fill(base, size, rank, 0);
+  OK(kupl_shm_fence(addresses));
+  OK(kupl_shm_win_query(addresses, next, (void**)&its));
+  before = count_holdings();
+  for (int dst = -1; dst <= 1; dst++) { /* programs pass whatever they like */
+    kupl_shm_addr_t const address = {its->src_addr, its->src_pid, dst};
+    unsigned char* const attached = kupl_shm_attach(address, 5000);
+    CHECK(attached != NULL);
+    if (attached == NULL) continue;
+    CHECK(attached[0] == mark_of(next, 0, size - 5000));
+    CHECK(attached[4000] == mark_of(next, 0, size - 1000));
+    OK(kupl_shm_fence(win));
+    attached[4999] = (unsigned char)(200 + rank + dst);
+    OK(kupl_shm_fence(win));
+    CHECK(base[size - 1] == 200 + previous + dst);
+    kupl_shm_detach(attached);
+    CHECK(same_holdings(before, count_holdings()));
+  }
+  OK(kupl_shm_fence(win));
+  OK(kupl_shm_comm_destroy(comm));
+}
+
+/* Memory that only its maker has mapped, and has open. */
+static void memory_of_another_rank_is_attached(struct meeting* meetings, int rank, int ranks,
+                                               int volatile* words) {
+  size_t const size = 10000;
+  int const next = (rank + 1) % ranks;
+  kupl_shm_comm_h const comm = join(meetings, rank, ranks, 0);
+  int const file = memfd_create("ranks", MFD_CLOEXEC);
+  unsigned char* own;
+  unsigned char* attached;
+  kupl_shm_win_h addresses;
+  kupl_shm_addr_t* mine;
+  kupl_shm_addr_t* its;
+  (void)words;
+  CHECK(file >= 0 && ftruncate(file, (off_t)size) == 0);
+  own = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  fill(own, size, rank, 3);
+  OK(kupl_shm_win_alloc(sizeof *mine, comm, (void**)&mine, &addresses));
+  mine->src_addr = own;
+  mine->src_pid = (int)getpid();
+  OK(kupl_shm_fence(addresses));
+  OK(kupl_shm_win_query(addresses, next, (void**)&its));
+  attached = kupl_shm_attach(*its, size);
+  CHECK(attached != NULL && is_filled(attached, size, next, 3));
+  OK(kupl_shm_fence(addresses));
+  fill(attached, size, rank, 4);
+  OK(kupl_shm_fence(addresses));
+  CHECK(is_filled(own, size, (rank + ranks - 1) % ranks, 4));
+  kupl_shm_detach(attached);
+  OK(kupl_shm_comm_destroy(comm));
+  munmap(own, size);
+  close(file);
+}
+
 int main(int argc, char** argv) {
   int const n = argc == 2 ? atoi(argv[1]) : 0;
   if (n < 1 || n > most_ranks) {
@@ -284,6 +356,8 @@ int main(int argc, char** argv) {
   RUN(windows_of_many_sizes, 0, 0, 0);
   RUN(small_windows_are_fences_of_nested_communicators, 0, 0, 0);
   RUN(destroying_frees_what_leaked, 0, 0, 0);
+  RUN(a_block_of_another_rank_is_attached, 0, 0, 0);
+  RUN(memory_of_another_rank_is_attached, 0, 0, 0);
   RUN(a_null_baseptr_on_one_rank_fails_on_all, 0, 1, 1);
   RUN(a_null_win_on_rank_0_fails_on_all, 0, 1, 1);
   RUN(a_size_that_cannot_be_fails_on_all, 0, 1, 1);

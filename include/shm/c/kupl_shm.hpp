@@ -5,6 +5,7 @@
 #include <kupl.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <exception>
 #include <memory>
@@ -13,6 +14,8 @@
 #include <string_view>
 #include <utility>
 
+#include "shm/base/size.hpp"
+#include "shm/c/attach.hpp"
 #include "shm/c/handles.hpp"
 #include "shm/communicator.hpp"
 #include "shm/error.hpp"
@@ -128,6 +131,19 @@ int fence_guarded(char const* function, kupl_shm_win const& win, Fence const& fe
   return guarded(
       function, segment.rank(), [&] { fence(segment); },
       [&] { return segment.is_first_to_tell(); });
+}
+
+/// Returns what is wrong with the arguments of an attachment; empty where nothing is.
+inline std::string fault_of(kupl_shm_addr_t const& addr, std::size_t size) {
+  if (addr.src_addr == nullptr) return "src_addr is NULL";
+  if (addr.src_pid <= 0) {
+    return "src_pid is " + std::to_string(addr.src_pid) + ", and must be that of a process";
+  }
+  if (size == 0) return "size is 0";
+  if (!checked_add(reinterpret_cast<std::uintptr_t>(addr.src_addr), size)) {
+    return "size is " + std::to_string(size) + ", which passes the end of the address space";
+  }
+  return {};
 }
 
 inline void end_window(kupl_shm_win& object) noexcept { object.memory = {}; }
@@ -259,6 +275,32 @@ int kupl_shm_peer_fence(kupl_shm_win_h win, int remote_rank) {
   }
   return shm::c::fence_guarded(
       __func__, *win, [remote_rank](auto& segment) { segment.fence(std::span(&remote_rank, 1)); });
+}
+
+void* kupl_shm_attach(kupl_shm_addr_t addr, size_t size) {
+  void* address = nullptr;
+  shm::c::guarded(
+      __func__, -1,
+      [&, function = __func__] {
+        if (auto const fault = shm::c::fault_of(addr, size); !fault.empty()) {
+          shm::c::refuse(function, fault);
+          return;
+        }
+        address =
+            shm::c::attachments().add({.process = addr.src_pid,
+                                       .begin = reinterpret_cast<std::uintptr_t>(addr.src_addr),
+                                       .bytes = size});
+      },
+      [] { return true; });
+  return address;
+}
+
+void kupl_shm_detach(void* ptr) {
+  if (ptr == nullptr) {
+    shm::c::refuse(__func__, "ptr is NULL");
+  } else if (!shm::c::attachments().remove(ptr)) {
+    shm::c::refuse(__func__, "ptr is not attached, or not any more");
+  }
 }
 
 }  // extern "C"

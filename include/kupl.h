@@ -28,6 +28,11 @@ typedef enum {
   KUPL_SHM_DATATYPE_DOUBLE = 4
 } kupl_shm_datatype_t;
 
+/** What kupl_shm_info_set sets. */
+typedef enum {
+  KUPL_SHM_INFO_IS_CONTIG = 0 /**< whether the blocks of a window follow each other, 0 or 1 */
+} kupl_info_flag_t;
+
 /**
  * Gathers `size` elements of `datatype` from every process into `recvbuf`, in rank order. Returns 0
  * where it succeeds. The library passes KUPL_SHM_DATATYPE_CHAR only.
@@ -73,7 +78,8 @@ int kupl_shm_comm_size(kupl_shm_comm_h comm, int* size);
 /**
  * Allocates a block of `size` bytes of shared memory for each process of `comm`.
  *
- * Collective; `size` is the same everywhere and may be 0. Blocks are page aligned and read as zero.
+ * Collective; `size` is the same everywhere and may be 0. Blocks are page aligned, unless
+ * kupl_shm_info_set says otherwise, and read as zero.
  * `baseptr` receives this process's block. Rank 0 is the first to return. Without memory for it,
  * all processes return KUPL_ERROR and nothing is left.
  */
@@ -96,6 +102,14 @@ int kupl_shm_fence(kupl_shm_win_h win);
 
 /** Waits until this process and `remote_rank` have called it for each other. `win` must be live. */
 int kupl_shm_peer_fence(kupl_shm_win_h win, int remote_rank);
+
+/**
+ * Chooses, for windows that this process creates from now on, whether their blocks follow each
+ * other without padding: KUPL_SHM_INFO_IS_CONTIG, 1 or 0 (at first). Then only rank 0's block is
+ * page aligned, and the block of rank r begins r * size bytes after it, also as kupl_shm_win_query
+ * tells. All processes of a window must have chosen the same. Any thread may call it.
+ */
+int kupl_shm_info_set(kupl_info_flag_t flag, int value);
 
 /**
  * Attaches `size` bytes of memory of another process, and returns where they are in this one; NULL

@@ -198,6 +198,15 @@ static void failed_calls_leave_nothing(void) {
   ACCEPTED(kupl_shm_comm_destroy(comm));
 }
 
+static void choosing_the_layout_checks_its_arguments(void) {
+  REFUSED(kupl_shm_info_set, "flag", (kupl_info_flag_t)1, 1);
+  REFUSED(kupl_shm_info_set, "flag", (kupl_info_flag_t)-1, 0);
+  REFUSED(kupl_shm_info_set, "value", KUPL_SHM_INFO_IS_CONTIG, 2);
+  REFUSED(kupl_shm_info_set, "value", KUPL_SHM_INFO_IS_CONTIG, -1);
+  ACCEPTED(kupl_shm_info_set(KUPL_SHM_INFO_IS_CONTIG, 1));
+  ACCEPTED(kupl_shm_info_set(KUPL_SHM_INFO_IS_CONTIG, 0));
+}
+
 static kupl_shm_addr_t address_of(void* memory, int process) {
   kupl_shm_addr_t const address = {memory, process, 0};
   return address;
@@ -268,6 +277,7 @@ int main(void) {
   a_block_is_zero_and_begins_on_a_page();
   a_window_is_one_mapping_and_destroying_frees_what_leaked();
   failed_calls_leave_nothing();
+  choosing_the_layout_checks_its_arguments();
   attaching_checks_its_arguments();
   attaching_and_detaching_leaves_nothing();
   printf("%d checks failed\n", failed_checks);

@@ -4,6 +4,7 @@
 
 #include <kupl.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -21,6 +22,7 @@
 #include "shm/error.hpp"
 #include "shm/group.hpp"
 #include "shm/oob/callback.hpp"
+#include "shm/options.hpp"
 #include "shm/policy/runtime.hpp"
 #include "shm/window.hpp"
 #include "shm/window/creation.hpp"
@@ -47,6 +49,12 @@ inline handle_set<kupl_shm_comm>& communicators() {
 inline handle_set<kupl_shm_win>& windows() {
   static auto* const all = new handle_set<kupl_shm_win>;
   return *all;
+}
+
+/// The layout of windows to come, chosen for the whole process.
+inline std::atomic<layout>& chosen_layout() noexcept {
+  static std::atomic<layout> chosen{layout::page_aligned};
+  return chosen;
 }
 
 /// Prints one line on standard error; returns KUPL_ERROR.
@@ -222,6 +230,8 @@ int kupl_shm_win_alloc(size_t size, kupl_shm_comm_h comm, void** baseptr, kupl_s
   // Programs copied from the documentation read rank 0's block after this call without a fence.
   shm::detail::segment_wish wish{
       .block_bytes = size, .has_equal_blocks = true, .has_head_start = true};
+  // relaxed: it orders nothing, and a call of another thread comes before or after this one
+  wish.options.layout = shm::c::chosen_layout().load(std::memory_order_relaxed);
   try {
     // Everything that allocates comes before the window: rank 0 leaves without a system call.
     handle = shm::c::windows().add(std::make_unique<kupl_shm_win>(kupl_shm_win{.comm = comm}));
@@ -275,6 +285,19 @@ int kupl_shm_peer_fence(kupl_shm_win_h win, int remote_rank) {
   }
   return shm::c::fence_guarded(
       __func__, *win, [remote_rank](auto& segment) { segment.fence(std::span(&remote_rank, 1)); });
+}
+
+int kupl_shm_info_set(kupl_info_flag_t flag, int value) {
+  if (auto const number = static_cast<int>(flag); number != KUPL_SHM_INFO_IS_CONTIG) {
+    return shm::c::refuse(
+        __func__, "flag is " + std::to_string(number) + ", and must be KUPL_SHM_INFO_IS_CONTIG");
+  }
+  if (value != 0 && value != 1) {
+    return shm::c::refuse(__func__, "value is " + std::to_string(value) + ", and must be 0 or 1");
+  }
+  auto const chosen = value == 1 ? shm::layout::contiguous : shm::layout::page_aligned;
+  shm::c::chosen_layout().store(chosen, std::memory_order_relaxed);  // as for the load
+  return KUPL_OK;
 }
 
 void* kupl_shm_attach(kupl_shm_addr_t addr, size_t size) {

@@ -35,6 +35,11 @@ typedef enum {
   KUPL_SHM_REDUCE_OP_SUM = 2
 } kupl_shm_reduce_op_t;
 
+/** What kupl_shm_info_set sets. */
+typedef enum {
+  KUPL_SHM_INFO_IS_CONTIG = 0 /**< whether the blocks of a window follow each other, 0 or 1 */
+} kupl_info_flag_t;
+
 /**
  * Gathers `size` elements of `datatype` from every process into `recvbuf`, in rank order. Returns 0
  * where it succeeds. The library passes KUPL_SHM_DATATYPE_CHAR only.
@@ -50,6 +55,13 @@ typedef struct {
   kupl_shm_oob_barrier_cb_t oob_barrier;
 } kupl_shm_oob_cb_t;
 typedef kupl_shm_oob_cb_t* kupl_shm_oob_cb_h;
+
+/** Memory of a process, and who attaches it. */
+typedef struct {
+  void* src_addr; /**< an address there, on any boundary */
+  int src_pid;    /**< the process, by its getpid() */
+  int dst_pid;    /**< this process; not looked at, since memory comes to whoever attaches it */
+} kupl_shm_addr_t;
 
 /**
  * Creates a communicator of `size` processes on this machine, of which this one is `rank`.
@@ -74,7 +86,8 @@ int kupl_shm_comm_size(kupl_shm_comm_h comm, int* size);
 /**
  * Allocates a block of `size` bytes of shared memory for each process of `comm`.
  *
- * Collective; `size` is the same everywhere and may be 0. Blocks are page aligned and read as zero.
+ * Collective; `size` is the same everywhere and may be 0. Blocks are page aligned, unless
+ * kupl_shm_info_set says otherwise, and read as zero.
  * `baseptr` receives this process's block. Rank 0 is the first to return. Without memory for it,
  * all processes return KUPL_ERROR and nothing is left.
  */
@@ -137,6 +150,30 @@ int kupl_shm_request_wait(kupl_shm_request_h request);
 
 /** Frees a request, also one that is under way or has failed. Local: never waits. */
 int kupl_shm_request_free(kupl_shm_request_h request);
+
+/**
+ * Chooses, for windows that this process creates from now on, whether their blocks follow each
+ * other without padding: KUPL_SHM_INFO_IS_CONTIG, 1 or 0 (at first). Then only rank 0's block is
+ * page aligned, and the block of rank r begins r * size bytes after it, also as kupl_shm_win_query
+ * tells. All processes of a window must have chosen the same. Any thread may call it.
+ */
+int kupl_shm_info_set(kupl_info_flag_t flag, int value);
+
+/**
+ * Attaches `size` bytes of memory of another process, and returns where they are in this one; NULL
+ * where that fails. What either process writes there, the other one sees; it lives until both have
+ * let go of it. What that process may only read is read-only here too.
+ *
+ * The memory lies in windows or in mappings with MAP_SHARED, several of them if need be; private
+ * memory (malloc, the stack) only on machines with the driver /dev/zdax. Both processes are of one
+ * user, and one of these holds: this process has the same object mapped too (a window of both), the
+ * other one has a descriptor of it open, or this one has the capability CAP_CHECKPOINT_RESTORE or
+ * CAP_SYS_ADMIN. Any thread may call it.
+ */
+void* kupl_shm_attach(kupl_shm_addr_t addr, size_t size);
+
+/** Detaches what kupl_shm_attach has returned. Any thread may call it. */
+void kupl_shm_detach(void* ptr);
 
 #ifdef __cplusplus
 }

@@ -52,6 +52,7 @@ enum class operation : std::uint32_t {
   bcast,
   alltoall,
   reduce_scatter,
+  attach_memory,
 };
 
 /// One failure as ranks tell it each other: trivially copyable, without pointers.
@@ -154,6 +155,8 @@ constexpr std::string_view words_for(operation where) noexcept {
       return "alltoall";
     case operation::reduce_scatter:
       return "reduce_scatter";
+    case operation::attach_memory:
+      return "attaching memory";
     case operation::none:
       break;
   }

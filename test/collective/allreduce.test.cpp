@@ -74,29 +74,17 @@ TEST_CASE("an allreduce of any count brings the sum in rank order to all, in eve
   }
 }
 
-TEST_CASE("every operation on every type is right") {
-  for (int const ranks : {1, 2, 3, 5}) {
+// The five types and three operations of the C interface are tried there, on all counts.
+TEST_CASE("operations on other types are right") {
+  for (int const ranks : {1, 3, 4}) {
     shm_test::on_ranks(ranks, [](shm::group& node, findings& found) {
-      auto const numbers = [&]<class T>(T) {
-        for (std::size_t const count : {3U, 2000U}) {
-          all_forms_are_right<T>(node, found, count, shm::op::sum{});
-          all_forms_are_right<T>(node, found, count, shm::op::min{});
-          all_forms_are_right<T>(node, found, count, shm::op::max{});
-          all_forms_are_right<T>(node, found, count, shm::op::product{});
-        }
-      };
-      auto const integers = [&]<class T>(T type) {
-        numbers(type);
-        all_forms_are_right<T>(node, found, 2000, shm::op::bit_and{});
-        all_forms_are_right<T>(node, found, 2000, shm::op::bit_or{});
-        all_forms_are_right<T>(node, found, 2000, shm::op::bit_xor{});
-      };
-      integers(char{});
-      integers(std::uint16_t{});
-      integers(int{});
-      integers(long{});
-      numbers(float{});
-      numbers(double{});
+      all_forms_are_right<std::uint16_t>(node, found, 2000, shm::op::sum{});
+      all_forms_are_right<long>(node, found, 2000, shm::op::product{});
+      all_forms_are_right<int>(node, found, 2000, shm::op::bit_and{});
+      all_forms_are_right<unsigned>(node, found, 3, shm::op::bit_or{});
+      all_forms_are_right<char>(node, found, 2000, shm::op::bit_xor{});
+      all_forms_are_right<float>(node, found, 2000, shm::op::max{});
+      all_forms_are_right<double>(node, found, 2000, shm::op::min{});
     });
   }
 }

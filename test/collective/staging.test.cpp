@@ -1,6 +1,12 @@
 #include "shm/collective/staging.hpp"
 
+#include <sched.h>
+
+#include <atomic>
 #include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -44,6 +50,36 @@ TEST_CASE("private collectives of all kinds follow each other in any mixture") {
       RANK_CHECK(found, shm::allreduce(node, node.rank(), shm::op::max{}) == node.size() - 1);
     }
   });
+}
+
+TEST_CASE("ranks in a private collective and in another call of the group find each other out") {
+  using call = std::function<void(shm::group&)>;
+  call const others[] = {[](shm::group& node) { node.barrier(); },
+                         [](shm::group& node) { node.agree([] {}); },
+                         [](shm::group& node) { static_cast<void>(shm::window<int>(node, 1)); },
+                         [](shm::group& node) { static_cast<void>(node.split(0)); }};
+  for (std::uint32_t const first : {0U, 0xfffffffeU}) {
+    for (auto const& other : others) {
+      for (int const alone : {0, 2}) {
+        shm_test::on_ranks(3,
+                           [&](shm::group& node, findings& found) {
+                             shm::window<int> ends(node, 1);
+                             RANK_CHECK(found, shm::allreduce(node, 1) == 3);
+                             auto const failed = shm_test::failure_of([&] {
+                               if (node.rank() == alone) return other(node);
+                               static_cast<void>(shm::allreduce(node, 1));
+                             });
+                             RANK_CHECK(found, failed.cause == shm::errc::mismatch);
+                             // Nobody leaves before all have found out: that would be another
+                             // reason.
+                             std::atomic_ref ended(ends[0][0]);
+                             ended.fetch_add(1);
+                             while (ended.load() < 3) ::sched_yield();
+                           },
+                           {{.first_number = first}});
+      }
+    }
+  }
 }
 
 TEST_CASE("a rank that has destroyed its group is missed in a private collective") {

@@ -187,6 +187,30 @@ CASES = [
     Case("ranks whose function takes no group",
          "shm::fork_ranks(2, [](int) {});",
          "shm::fork_ranks(2, [](shm::group&) {});", "invocable"),
+
+    Case("a sum of what cannot be added",
+         "static_cast<void>(shm::allreduce(node, std::array<int, 2>()));",
+         "static_cast<void>(shm::allreduce(node, 1));", "reduction"),
+    Case("bits of floating-point numbers",
+         "static_cast<void>(shm::allreduce(node, 1.0, shm::op::bit_or()));",
+         "static_cast<void>(shm::allreduce(node, 1, shm::op::bit_or()));", "reduction"),
+    Case("a plan to sum pointers",
+         "int* value = nullptr; shm::allreduce_plan plan(node, std::span(&value, 1));",
+         "int value = 0; shm::allreduce_plan plan(node, std::span(&value, 1));",
+         "reduction|deduction"),
+    Case("a bcast of a string",
+         "static_cast<void>(shm::bcast(node, std::string(), 0));",
+         "static_cast<void>(shm::bcast(node, 'a', 0));", "shareable"),
+    Case("a plan that receives in const memory",
+         "std::array<int, 2> a{}; shm::bcast_plan plan(node, std::span<int const>(a), 0);",
+         "std::array<int, 2> a{}; shm::bcast_plan plan(node, std::span<int>(a), 0);",
+         "const"),
+    Case("elements that are too large to stage",
+         "struct big { std::array<char, 70000> bytes; }; big b; "
+         "shm::bcast(node, std::span(&b, 1), 0);",
+         "struct big { std::array<char, 60000> bytes; }; big b; "
+         "shm::bcast(node, std::span(&b, 1), 0);",
+         "put larger ones into a window"),
 ]
 
 

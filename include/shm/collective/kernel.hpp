@@ -6,6 +6,7 @@
 #endif
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -83,6 +84,40 @@ struct slice {
   }
 };
 
+/// Elements of one pass of the loops below: a constant, which lets compilers use vectors without
+/// asking for more than -O2.
+template <class T>
+inline constexpr std::size_t pass = std::max<std::size_t>(256 / sizeof(T), 1);
+
+/// Alignment of each pass over the sums.
+template <class T>
+inline constexpr std::size_t sums_alignment =
+    std::has_single_bit(sizeof(T)) && sizeof(T) <= 64 ? std::max<std::size_t>(64, alignof(T))
+                                                      : alignof(T);
+
+/// Writes a[i] op b[i] to `sums`, which overlaps neither. [n] elements each
+template <class T, class Op>
+void combine_two(T* __restrict sums, T const* __restrict a, T const* __restrict b, std::size_t n,
+                 Op const& op) {
+  std::size_t at = 0;
+  for (; at + pass<T> <= n; at += pass<T>) {
+    T* const to = std::assume_aligned<sums_alignment<T>>(sums + at);
+    for (std::size_t i = 0; i < pass<T>; ++i) std::construct_at(to + i, op(a[at + i], b[at + i]));
+  }
+  for (; at < n; ++at) std::construct_at(sums + at, op(a[at], b[at]));
+}
+
+/// Writes sums[i] op next[i] to `sums`, which `next` does not overlap. [n] elements each
+template <class T, class Op>
+void combine_next(T* __restrict sums, T const* __restrict next, std::size_t n, Op const& op) {
+  std::size_t at = 0;
+  for (; at + pass<T> <= n; at += pass<T>) {
+    T* const to = std::assume_aligned<sums_alignment<T>>(sums + at);
+    for (std::size_t i = 0; i < pass<T>; ++i) std::construct_at(to + i, op(to[i], next[at + i]));
+  }
+  for (; at < n; ++at) std::construct_at(sums + at, op(sums[at], next[at]));
+}
+
 /// Combines elements of several ranks in rank order, ((x0 op x1) op x2) …, and writes the results.
 ///
 /// Shapes:   in [ranks] and out [any number] begin at arrays of T, of which `part` is taken.
@@ -104,18 +139,10 @@ void combine(std::span<std::byte* const> in, std::span<std::byte* const> out, sl
     auto const n = std::min(piece, part.count - at);
     T const* result = source(0, at);
     if (in.size() > 1) {
-      T const* const a = result;
-      T const* const b = source(1, at);
-      for (std::size_t i = 0; i < n; ++i) std::construct_at(sums + i, op(a[i], b[i]));
+      combine_two(sums, result, source(1, at), n, op);
       result = sums;
     }
-    for (std::size_t r = 2; r < in.size(); ++r) {
-      T const* const next = source(r, at);
-      for (std::size_t i = 0; i < n; ++i) {
-        T const sum = op(sums[i], next[i]);
-        std::construct_at(sums + i, sum);
-      }
-    }
+    for (std::size_t r = 2; r < in.size(); ++r) combine_next(sums, source(r, at), n, op);
     for (std::byte* const to : out) {
       copy_bytes(to + (part.begin + at) * sizeof(T), reinterpret_cast<std::byte const*>(result),
                  n * sizeof(T), is_streamed);

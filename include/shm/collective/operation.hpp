@@ -3,7 +3,6 @@
 
 #include <concepts>
 #include <cstdint>
-#include <source_location>
 #include <string_view>
 #include <type_traits>
 
@@ -38,7 +37,7 @@ constexpr auto wrapping(T value) noexcept {
 template <class... Types>
 consteval std::uint64_t type_signature() noexcept {
   sequence_hash hash;
-  hash.add_each(std::string_view{std::source_location::current().function_name()});
+  hash.add_each(std::string_view{__PRETTY_FUNCTION__});
   return hash.value();
 }
 

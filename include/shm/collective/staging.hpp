@@ -68,6 +68,7 @@ class staging {
     }
     board room(ranks, slot_bytes, where, cause);
     next->board_ = std::move(room);
+    next->board_.segment().wait_in_group_calls();
     made = std::move(next);
     return *made;
   }
@@ -86,6 +87,7 @@ class staging {
     board_.begin();
     auto const mine = call.remark();
     board_.remark(rank()) = mine;
+    sync::store(own_desk().staged, board_.number());  // whoever waits elsewhere sees it passed over
     if (!call.is_refused) fill(board_.data(rank()));
     board_.announce();
     board_.segment().await_all(call.where, segment::waiters::all,
@@ -126,6 +128,10 @@ class staging {
       }
       throw error(found, board_.segment().state().agreed_context(call.where));
     }
+  }
+
+  [[nodiscard]] desk& own_desk() const noexcept {
+    return board_.segment().state().block().desk_of(rank());
   }
 
   board board_;

@@ -106,6 +106,13 @@ class group_state {
                    sync::load_own(block_.line(rank_).arrived) + 1);
   }
 
+  /// Whether `rank` has entered a step of a collective on private memory that this rank has not
+  /// come to.
+  [[nodiscard]] bool has_stepped_ahead(int rank) const noexcept {
+    return reached(sync::load(block_.desk_of(rank).staged),
+                   sync::load_own(block_.desk_of(rank_).staged) + 1);
+  }
+
   /// Settles what all ranks report about the memory that `verdict` belongs to. After a death the
   /// group is lost for good, with all its windows.
   sync::absence settle(sync::verdict_word& verdict, sync::absence found) noexcept {
@@ -267,7 +274,8 @@ struct control_roll {
 struct fence_roll : control_roll {
   sync::standing operator()(int rank) const noexcept {
     auto const why = control_roll::operator()(rank);
-    bool const is_elsewhere = why == sync::standing::present && state.has_voted_ahead(rank);
+    bool const is_elsewhere = why == sync::standing::present &&
+                              (state.has_voted_ahead(rank) || state.has_stepped_ahead(rank));
     return is_elsewhere ? sync::standing::elsewhere : why;
   }
 };
@@ -276,7 +284,8 @@ struct fence_roll : control_roll {
 struct agreement_roll : control_roll {
   sync::standing operator()(int rank) const noexcept {
     auto const why = control_roll::operator()(rank);
-    bool const is_elsewhere = why == sync::standing::present && state.has_fenced_ahead(rank);
+    bool const is_elsewhere = why == sync::standing::present &&
+                              (state.has_fenced_ahead(rank) || state.has_stepped_ahead(rank));
     return is_elsewhere ? sync::standing::elsewhere : why;
   }
 };

@@ -114,6 +114,8 @@ class segment {
     is_complete_ = true;
     page_bytes_ = smallest_pages();
   }
+  /// Says that waiting here is a call of the group, which comes in one order with its others.
+  void wait_in_group_calls() noexcept { is_of_group_calls_ = true; }
   /// The size in bytes of the smallest pages that any block came in, read anew.
   [[nodiscard]] std::size_t smallest_pages() const noexcept {
     auto smallest = header().page_bytes;
@@ -227,7 +229,11 @@ class segment {
   struct roll {
     segment const& of;
     sync::standing operator()(int rank) const noexcept {
-      return of.state_->standing_of(rank, of.line(rank).left);
+      auto const why = of.state_->standing_of(rank, of.line(rank).left);
+      bool const is_elsewhere =
+          of.is_of_group_calls_ && why == sync::standing::present &&
+          (of.state_->has_fenced_ahead(rank) || of.state_->has_voted_ahead(rank));
+      return is_elsewhere ? sync::standing::elsewhere : why;
     }
     [[nodiscard]] std::optional<sync::absence> verdict() const noexcept {
       if (auto const settled = of.header().verdict.settled()) return settled;
@@ -344,6 +350,7 @@ class segment {
   std::size_t page_bytes_ = 0;
   std::size_t object_page_bytes_ = 0;
   bool is_complete_ = false;
+  bool is_of_group_calls_ = false;
 };
 
 }  // namespace shm::inline v1::detail

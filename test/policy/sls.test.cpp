@@ -1,14 +1,19 @@
 #include "shm/policy/sls.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <type_traits>
 #include <utility>
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "shm/shm.hpp"
@@ -18,6 +23,7 @@
 #include "support/huge_pages.hpp"
 #include "support/ranks.hpp"
 #include "support/same.hpp"
+#include "support/system_call_filter.hpp"
 
 namespace {
 
@@ -69,7 +75,7 @@ std::size_t base_page() { return shm::os::base_page_bytes(); }
 void without_huge_pages(shm_test::rank_body const& body) {
   transparent_setting const never("never");
   if (shm::os::huge_page_pool::of(shm::os::default_huge_page_bytes()).available > 0 ||
-      shm::os::allows_transparent_huge_pages(shm::os::transparent_huge_page_bytes())) {
+      shm::os::switch_against_huge_pages(shm::os::transparent_huge_page_bytes()).empty()) {
     WARN("skipped: this machine has huge pages");
     return;
   }
@@ -202,6 +208,55 @@ TEST_CASE("required huge pages that nobody has are one error that says how to ge
     RANK_CHECK(found, text.find("shmem_enabled") != std::string::npos);
     shm::window<int, shm::sls_policy>(node, 5, shm::sls_policy{}).fence();
   });
+}
+
+/// Lets this process have so many bytes of a resource, or so many more than it uses.
+void limit(int resource, std::uint64_t bytes) {
+  rlimit const to{.rlim_cur = bytes, .rlim_max = RLIM_INFINITY};
+  ::setrlimit(static_cast<__rlimit_resource>(resource), &to);
+}
+
+/// Creates a window that reserved huge pages are enough for on two ranks, of which one, `victim`,
+/// has done `harm` to itself. Transparent ones are not allowed.
+void with_harm(int victim, std::function<void()> const& harm,
+               std::function<void(shm::group&, findings&, std::string const&)> const& judge) {
+  huge_page_reserve const reserve(16);
+  transparent_setting const never("never");
+  if (!reserve.is_there() || !never.is_there() || shm::os::default_huge_page_bytes() != 2 * mib) {
+    WARN("skipped: " << reserve.why_not() << ", or " << never.why_not());
+    return;
+  }
+  on_ranks(2, [&](shm::group& node, findings& found) {
+    shm::window<int>(node, 5).fence();
+    if (node.rank() == victim) harm();
+    auto const text = shm_test::message_of(
+        [&] { shm::window<int, shm::sls_policy>(node, four_mib / sizeof(int), requires_huge); });
+    RANK_CHECK(found, shm_test::is_same_everywhere(node, text));
+    RANK_CHECK(found, text.find("rank " + std::to_string(victim) + " of 2") != std::string::npos);
+    RANK_CHECK(found, text.find("are left") == std::string::npos);
+    judge(node, found, text);
+  });
+}
+
+TEST_CASE("why enough reserved huge pages did not come is told where no others are allowed") {
+  with_harm(
+      0, [] { limit(RLIMIT_FSIZE, mib); },
+      [](shm::group&, findings& found, std::string const& text) {
+        RANK_CHECK(found, text.find("ulimit -f") != std::string::npos);
+      });
+  with_harm(
+      1, [] { shm_test::answer({SYS_madvise, 2, ~0U, 23}, EFAULT); },
+      [](shm::group&, findings& found, std::string const& text) {
+        RANK_CHECK(found, text.find("are refused to this process") != std::string::npos);
+      });
+}
+
+TEST_CASE("a limit of address space is no lack of reserved huge pages") {
+  with_harm(
+      1, [] { limit(RLIMIT_AS, shm::os::address_space_bytes() + 2 * mib); },
+      [](shm::group&, findings& found, std::string const& text) {
+        RANK_CHECK(found, text.find("ulimit -v") != std::string::npos);
+      });
 }
 
 TEST_CASE("windows that are small against a huge page take base pages") {

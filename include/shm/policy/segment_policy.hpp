@@ -54,8 +54,8 @@ struct node_preference {
 /// - `attempts(settings)`: how many kinds of memory `create` can try, best first. Where attempt k
 ///   fails on any rank, all ranks give it up together and try k + 1.
 /// - `page_bytes(attempt, settings)`: page size in bytes that attempt comes in; else the base page
-///   size. An attempt with larger pages than that, which is not the last one, is passed over for
-///   windows whose mean block is less than half a page.
+///   size. An attempt with larger pages than the last one's, in which the blocks would mostly be
+///   padding, is tried after the last one, or not at all where that has base pages.
 /// - `name_in(settings)`: the name of what is really taken, where settings decide.
 /// - `in_words(settings)`: what it asks for, for messages; else its name.
 /// - `preferred_nodes(settings)`: where it prefers memory, so that a warning can tell of others.

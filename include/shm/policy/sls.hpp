@@ -23,8 +23,8 @@ namespace shm::inline v1 {
 /// Takes anonymous memory, which has no name and is not bounded by the size of /dev/shm.
 ///
 /// Huge pages are tried in this order: reserved ones (hugetlb), transparent ones, base pages.
-/// Windows whose mean block is less than half a huge page take base pages at once, unless huge ones
-/// are required.
+/// Windows whose blocks would be padded with more than they have take base pages at once, unless
+/// huge ones are required.
 struct sls_policy {
   static constexpr std::string_view name = "sls";
 
@@ -63,9 +63,9 @@ struct sls_policy {
     if (memory == memory::require_on_package) require_room_on_package(request);
     switch (kind_of(request.attempt)) {
       case os::page_kind::reserved:
-        return os::make_huge(label, request.bytes, request.page_bytes);
+        return os::make_huge(label, request.bytes, request.page_bytes, allowing_transparent());
       case os::page_kind::transparent: {
-        require_transparent_pages(request);
+        require_transparent_pages();
         auto object = os::make_transparent(label, request.bytes, request.page_bytes);
         object.must_be_huge = pages == pages::require_huge;
         return object;
@@ -179,28 +179,26 @@ struct sls_policy {
                                : "ask for less, or free memory there (numactl --hardware)"});
   }
 
+  /// Returns the command that lets shared memory have transparent huge pages; nothing where it may
+  /// have them, or the kernel has none.
+  static std::string allowing_transparent() {
+    auto const bytes = os::transparent_huge_page_bytes();
+    auto const path = bytes == 0 ? std::string{} : os::switch_against_huge_pages(bytes);
+    return path.empty() ? path : "allow transparent ones: echo advise >" + path;
+  }
+
   /// Errors: errc::unsupported.
-  void require_transparent_pages(segment_request const& request) const {
-    if (request.page_bytes > os::base_page_bytes() &&
-        os::allows_transparent_huge_pages(request.page_bytes)) {
-      return;
+  static void require_transparent_pages() {
+    if (os::transparent_huge_page_bytes() == 0) {
+      throw error({.cause = errc::unsupported,
+                   .subject = "this kernel has no transparent huge pages",
+                   .remedy = "reserve huge pages (sysctl -w vm.nr_hugepages=…)"});
     }
-    // A remedy has room for both commands, which want root.
-    std::string remedy = "as root: echo advise >/sys/kernel/mm/transparent_hugepage/shmem_enabled";
-    std::string left;
-    if (auto const huge = os::default_huge_page_bytes(); huge != 0) {
-      auto const needed = (request.bytes + huge - 1) / huge;
-      auto const pool = os::huge_page_pool::of(huge);
-      auto const missing = needed - std::min<std::uint64_t>(needed, pool.available);
-      left = ": " + std::to_string(pool.available) + " of " + std::to_string(pool.total) +
-             " are left, " + std::to_string(needed) + " are needed";
-      remedy += ", or sysctl -w vm.nr_hugepages=" + std::to_string(pool.total + missing);
+    if (auto const remedy = allowing_transparent(); !remedy.empty()) {
+      throw error({.cause = errc::unsupported,
+                   .subject = "shared memory gets no transparent huge pages here",
+                   .remedy = remedy});
     }
-    throw error({.cause = errc::unsupported,
-                 .subject = "shared memory gets no transparent huge pages here, and too few are "
-                            "reserved" +
-                            left,
-                 .remedy = remedy});
   }
 };
 

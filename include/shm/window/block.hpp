@@ -28,6 +28,30 @@ inline std::span<std::byte> pages_of_own_block(segment const& made) {
   return whole.subspan(begin, end - begin);
 }
 
+/// Maps all of an object.
+///
+/// Errors: errc::limit_reached where another program has taken reserved huge pages in between;
+/// those
+///         of a mapping.
+inline os::mapping map_whole(int descriptor, std::size_t bytes, std::size_t page_bytes,
+                             os::page_kind pages) {
+  // Only transparent huge pages need it; the kernel aligns reserved ones itself.
+  if (pages == os::page_kind::transparent) {
+    return os::mapping::aligned(descriptor, bytes, page_bytes);
+  }
+  try {
+    return {descriptor, bytes};
+  } catch (error const& refused) {
+    // Where a limit of this process is the reason, that is what has been thrown.
+    if (pages != os::page_kind::reserved || refused.code() != errc::out_of_memory) throw;
+    throw error({.cause = errc::limit_reached,
+                 .system = refused.details().system,
+                 .subject = std::to_string(bytes / page_bytes) + " huge pages of " +
+                            bytes_in_words(page_bytes) + " cannot be reserved",
+                 .remedy = "reserve more (sysctl -w vm.nr_hugepages=…; grep Huge /proc/meminfo)"});
+  }
+}
+
 /// Populates this rank's block, of an object behind `descriptor`.
 ///
 /// Errors: errc::no_space, errc::out_of_memory; errc::limit_reached where huge pages that are

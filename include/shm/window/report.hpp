@@ -16,6 +16,7 @@
 #include "shm/os/placement.hpp"
 #include "shm/policy/segment_policy.hpp"
 #include "shm/residency.hpp"
+#include "shm/window/fallback.hpp"
 #include "shm/window/segment.hpp"
 
 namespace shm::inline v1::detail {
@@ -53,12 +54,12 @@ inline std::size_t pages_elsewhere(segment const& made, os::node_set const& node
   return count;
 }
 
-/// Warns, once for each group, of pages that are smaller than `wanted_page_bytes`, and once of
-/// memory on other nodes than preferred. `why` tells why better memory was not to be had, where
-/// that is known.
+/// Warns, once for each group, of pages that are smaller than those that were tried first, and once
+/// of memory on other nodes than preferred. `tried` tells why better memory was not to be had,
+/// where that is known.
 inline void warn_of_lesser_memory(group_state& state, segment const& made,
-                                  segment_policy_ref const& policy, std::size_t wanted_page_bytes,
-                                  failure const& why) {
+                                  segment_policy_ref const& policy, fallback const& tried) {
+  auto const wanted_page_bytes = tried.largest_page_bytes();
   auto const tell = [&](std::string_view what, failure const& reason) {
     error const worded(reason);
     std::string_view text = worded.what();
@@ -67,11 +68,12 @@ inline void warn_of_lesser_memory(group_state& state, segment const& made,
   };
   if (made.smallest_pages() < wanted_page_bytes && state.is_first_warning(lesser::pages)) {
     tell("a window gets smaller pages than were asked for",
-         why.is_failure() ? why
-                          : failure{.cause = errc::unsupported,
-                                    .subject = "the kernel found no free memory in pieces of " +
-                                               bytes_in_words(wanted_page_bytes),
-                                    .remedy = "reserve huge pages (sysctl -w vm.nr_hugepages=…)"});
+         tried.why().is_failure()
+             ? tried.why()
+             : failure{.cause = errc::unsupported,
+                       .subject = "the kernel found no free memory in pieces of " +
+                                  bytes_in_words(wanted_page_bytes),
+                       .remedy = "reserve huge pages (sysctl -w vm.nr_hugepages=…)"});
   }
   auto const wish = policy.preferred_nodes();
   if (wish.shortfall.is_failure()) {

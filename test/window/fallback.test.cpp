@@ -54,7 +54,7 @@ std::vector<std::size_t> preferring() { return {2 * mib, 2 * mib, shm::os::base_
 TEST_CASE("kinds with large pages are left out where blocks would mostly be padding") {
   CHECK(order(preferring(), {3 * mib, 3 * mib}) == attempts{0, 1, 2});
   CHECK(order(preferring(), {mib, mib}) == attempts{0, 1, 2});
-  CHECK(order(preferring(), {mib - 2, mib}) == attempts{2});
+  CHECK(order(preferring(), {mib - 1, mib}) == attempts{2});
   CHECK(order(preferring(), {0, 0}) == attempts{2});
 }
 
@@ -68,6 +68,11 @@ TEST_CASE("kinds with large pages that are all there is come last, not never") {
 TEST_CASE("a kind is tried at least once, whatever the size") {
   CHECK(order({shm::os::base_page_bytes()}, {0}) == attempts{0});
   CHECK(order({2 * mib}, {1}) == attempts{0});
+}
+
+TEST_CASE("sizes that do not add up are an error of their own") {
+  auto const refused = shm_test::failure_of([] { order(preferring(), {~0ULL, ~0ULL}); });
+  CHECK(refused.cause == errc::size_overflow);
 }
 
 /// What counts where kinds of memory have failed like this, one after the other.
@@ -101,6 +106,16 @@ TEST_CASE("the largest pages that were tried are known") {
   kinds.pass_over({.cause = errc::no_space});
   kinds.pass_over({.cause = errc::no_space});
   CHECK(kinds.largest_page_bytes() == 4 * mib);
+}
+
+TEST_CASE("one large block among empty ones has large pages, and so have blocks without padding") {
+  std::vector<std::uint64_t> uneven(24, 0);
+  uneven.front() = 20'000'000;
+  CHECK(order(preferring(), uneven) == attempts{0, 1, 2});
+  std::vector<std::uint64_t> const small(100, 100'000);
+  CHECK(order(preferring(), small) == attempts{2});
+  CHECK(order(preferring(), small, layout::contiguous) == attempts{0, 1, 2});
+  CHECK(order(preferring(), {100, 100}, layout::contiguous) == attempts{2});
 }
 
 }  // namespace

@@ -33,12 +33,17 @@ inline bool is_worth_another(error const& failed) noexcept {
   }
 }
 
-/// Whether blocks would mostly be padding in pages of this size.
-inline bool is_mostly_padding(std::span<std::uint64_t const> sizes, layout,
+/// Whether alignment to pages of this size would add more to the blocks than they have.
+///
+/// Errors: errc::size_overflow.
+inline bool is_mostly_padding(std::span<std::uint64_t const> sizes, layout how,
                               std::size_t page_bytes) {
-  std::uint64_t mean = 0;  // of each, so that no sum overflows
-  for (auto const bytes : sizes) mean += bytes / sizes.size();
-  return mean < page_bytes / 2;
+  std::vector<block_entry> entries(sizes.size());
+  segment_layout blocks;
+  blocks.place(sizes, entries, how, page_bytes);
+  std::size_t data = 0;  // no overflow: less than the total
+  for (auto const bytes : sizes) data += bytes;
+  return data == 0 || blocks.total - data > data;
 }
 
 /// The kinds of memory that a policy offers for one window, in the order in which rank 0 tries

@@ -11,6 +11,8 @@
 #include <utility>
 
 #include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -155,6 +157,45 @@ TEST_CASE("windows come in transparent huge pages where none are reserved but th
       }
       auto const frozen = std::move(w).freeze();
       RANK_CHECK(found, frozen[0][1] == 1);
+    });
+  }
+}
+
+TEST_CASE("pages that are not there yet are not taken for smaller ones") {
+  auto const page = shm::os::transparent_huge_page_bytes();
+  transparent_setting const setting("advise");
+  if (!setting.is_there() || page != 2 * mib ||
+      shm::os::huge_page_pool::of(shm::os::default_huge_page_bytes()).available > 0) {
+    WARN("skipped: " << setting.why_not());
+    return;
+  }
+  on_ranks(2, [&](shm::group& node, findings& found) {
+    constexpr shm::window_options sparse{.prefault = shm::prefault::none};
+    shm::window<int, shm::sls_policy> w(node, four_mib / sizeof(int), prefers_huge, sparse);
+    RANK_CHECK(found, w.page_size() == page);
+    RANK_CHECK(found, is_right(w));
+    RANK_CHECK(found, shm::os::transparent_bytes_in(std::as_bytes(w.local())) > 0);
+  });
+}
+
+TEST_CASE("a process that has done without transparent huge pages is told so") {
+  transparent_setting const setting("advise");
+  if (!setting.is_there() ||
+      shm::os::huge_page_pool::of(shm::os::default_huge_page_bytes()).available > 0) {
+    WARN("skipped: " << setting.why_not());
+    return;
+  }
+  for (bool const is_by_prctl : {true, false}) {
+    on_ranks(2, [&](shm::group& node, findings& found) {
+      if (node.rank() == 1 && is_by_prctl) ::prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
+      if (node.rank() == 1 && !is_by_prctl) {
+        shm_test::answer({SYS_madvise, 2, ~0U, MADV_HUGEPAGE}, EPERM);
+      }
+      auto const refused = failure_of(
+          [&] { shm::window<int, shm::sls_policy>(node, four_mib / sizeof(int), requires_huge); });
+      RANK_CHECK(found, refused.rank == 1);
+      RANK_CHECK(found, refused.subject.view().find("disabled") != std::string_view::npos);
+      RANK_CHECK(found, refused.remedy.view().find("prctl") != std::string_view::npos);
     });
   }
 }

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 
 #include <algorithm>
 #include <array>
@@ -142,12 +143,19 @@ inline shared_object make_huge(char const* label, std::size_t bytes, std::size_t
   return detail::make_memfd(label, bytes, page_bytes, page_kind::reserved, MFD_HUGETLB | size_flag);
 }
 
-/// Asks for transparent huge pages where `pages` are populated from now on. A refusal shows in what
-/// they then come in.
+/// Asks for transparent huge pages where `pages` are populated from now on; returns whether the
+/// kernel has listened. Whether it finds any shows in what they then come in.
 ///
 /// Source: madvise(2), MADV_HUGEPAGE.
-inline void prefer_huge_pages(std::span<std::byte> pages) noexcept {
-  ::madvise(pages.data(), pages.size(), MADV_HUGEPAGE);
+inline bool prefer_huge_pages(std::span<std::byte> pages) noexcept {
+  return ::madvise(pages.data(), pages.size(), MADV_HUGEPAGE) == 0;
+}
+
+/// Whether this process, or one that has started it, has done without transparent huge pages.
+///
+/// Source: prctl(2), PR_GET_THP_DISABLE.
+inline bool has_huge_pages_disabled() noexcept {
+  return ::prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0) > 0;
 }
 
 namespace detail {

@@ -76,26 +76,41 @@ inline void populate_own_block(segment const& made, int descriptor, os::page_kin
   }
 }
 
-/// Writes down in which pages this rank's block has come.
+/// Writes down in which pages this rank's block has come, or will come as far as is known.
 ///
-/// Errors: errc::unsupported where it must have huge pages and has not got them.
+/// Errors: where it must have huge pages and has not got them, errc::out_of_memory,
+///         errc::permission_denied where they are disabled for this process, errc::unsupported
+///         where they do not come before they are touched.
 inline void note_pages(segment const& made, object_notice const& notice, bool is_populated) {
   auto& own = made.blocks()[static_cast<std::size_t>(made.rank())];
   own.page_bytes = notice.page_bytes;
   if (notice.pages != os::page_kind::transparent || own.bytes == 0) return;
-  auto const pages = pages_of_own_block(made);
-  auto const came = is_populated ? os::transparent_bytes_in(pages) : 0;
-  os::prefer_huge_pages(made.mapping().bytes());  // also for what others have populated
-  if (came >= pages.size()) return;
-  own.page_bytes = os::base_page_bytes();
-  if (!notice.must_be_huge) return;
   if (!is_populated) {
+    bool const is_asked = os::prefer_huge_pages(made.mapping().bytes());
+    if (!notice.must_be_huge) {
+      // What the pages will come in is not known yet; only a refusal is.
+      if (!is_asked) own.page_bytes = os::base_page_bytes();
+      return;
+    }
     throw error(
         {.cause = errc::unsupported,
          .subject = "transparent huge pages are not known to come before they are populated",
          .remedy = "reserve huge pages (sysctl -w vm.nr_hugepages=…), or populate"});
   }
-  throw error({.cause = errc::unsupported,
+  auto const pages = pages_of_own_block(made);
+  auto const came = os::transparent_bytes_in(pages);
+  bool const is_asked = os::prefer_huge_pages(made.mapping().bytes());  // for others' blocks too
+  if (came >= pages.size()) return;
+  own.page_bytes = os::base_page_bytes();
+  if (!notice.must_be_huge) return;
+  if (!is_asked || os::has_huge_pages_disabled()) {
+    throw error({.cause = errc::permission_denied,
+                 .subject = "this process gets no transparent huge pages: they are disabled for it",
+                 .remedy =
+                     "start it with them (PR_SET_THP_DISABLE of prctl(2), madvise(2) in its "
+                     "seccomp profile), or reserve huge pages (sysctl -w vm.nr_hugepages=…)"});
+  }
+  throw error({.cause = errc::out_of_memory,
                .subject = "the kernel found transparent huge pages for " + bytes_in_words(came) +
                           " of " + bytes_in_words(pages.size()),
                .remedy = "reserve huge pages (sysctl -w vm.nr_hugepages=…), or gather free memory "

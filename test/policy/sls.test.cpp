@@ -4,14 +4,19 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
+#include <fstream>
 #include <functional>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <type_traits>
 #include <utility>
 
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -25,6 +30,7 @@
 #include "support/huge_pages.hpp"
 #include "support/ranks.hpp"
 #include "support/same.hpp"
+#include "support/skipped.hpp"
 #include "support/system_call_filter.hpp"
 
 namespace {
@@ -358,6 +364,27 @@ TEST_CASE("required on-package memory is an error where there is none, and taken
                    refused.subject.view().find("NUMA nodes 0 have ") != std::string_view::npos);
       },
       named);
+}
+
+TEST_CASE("options of the backend sls that have no name are refused on all ranks") {
+  on_ranks(2, [](shm::group& node, findings& found) {
+    auto const message = [&](shm::sls_policy const& policy) {
+      return shm_test::message_of([&] { shm::window<int, shm::sls_policy>(node, 5, policy); });
+    };
+    auto const text = message({.pages = static_cast<shm::pages>(7)});
+    RANK_CHECK(found, text.find("sls_policy::pages is 7, which has no name") != std::string::npos);
+    RANK_CHECK(found, message({.memory = static_cast<shm::memory>(9)}).find("memory is 9") !=
+                          std::string::npos);
+    shm::window<int>(node, 5).fence();
+  });
+}
+
+TEST_CASE("a node that is not there is refused also where all blocks are empty") {
+  on_ranks(2, [](shm::group& node, findings& found) {
+    auto const refused =
+        failure_of([&] { shm::window<int>(node, 0, {.place = shm::place::node(99)}); });
+    RANK_CHECK(found, refused.cause == shm::errc::invalid_argument);
+  });
 }
 
 }  // namespace

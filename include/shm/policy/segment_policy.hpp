@@ -93,26 +93,35 @@ inline void wish_for_nodes(std::span<std::byte> pages, os::memory_policy how,
   }
 }
 
+/// Returns the nodes that a window is interleaved over where its policy prefers none: those of
+/// ordinary memory that this thread may use.
+inline os::node_set nodes_to_interleave(settings const& values) {
+  auto const machine = machine_nodes(values);
+  auto const ordinary = usable_of(machine.ordinary());
+  return ordinary.is_empty() ? usable_of(machine.with_memory()) : ordinary;
+}
+
+/// Errors: errc::invalid_argument for a node that does not exist or has no memory.
+inline void require_place(shm::place where, settings const& values) {
+  if (where.number() < 0) return;
+  auto const machine = machine_nodes(values);
+  if (machine.with_memory().contains(where.number())) return;
+  throw error({.cause = errc::invalid_argument,
+               .subject = "window_options::place is node " + std::to_string(where.number()) +
+                          ", and memory is on " + machine.with_memory().named(),
+               .remedy = "choose one of these (ls /sys/devices/system/node; numactl --hardware)"});
+}
+
 /// Puts a block where its window asks for it, among the nodes with ordinary memory. Without a wish
 /// nothing is done: memory comes from the node of the rank that populates it, or from where the
 /// thread's own policy says.
 ///
-/// Errors: errc::invalid_argument for a node that does not exist or has no memory.
+/// Requires: a node that is named has memory.
 inline void place_block(block_request const& block) {
   if (block.place == place::owner) return;
-  auto const machine = machine_nodes(block.settings);
   if (block.place.is_interleaved()) {
-    auto const ordinary = usable_of(machine.ordinary());
     return wish_for_nodes(block.mine, os::memory_policy::interleaved,
-                          ordinary.is_empty() ? usable_of(machine.with_memory()) : ordinary,
-                          block.page_bytes);
-  }
-  if (!machine.with_memory().contains(block.place.number())) {
-    throw error({.cause = errc::invalid_argument,
-                 .subject = "window_options::place is node " +
-                            std::to_string(block.place.number()) +
-                            ", and the nodes with memory are " + machine.with_memory().in_words(),
-                 .remedy = "choose one of these (numactl --hardware)"});
+                          nodes_to_interleave(block.settings), block.page_bytes);
   }
   wish_for_nodes(block.mine, os::memory_policy::preferred,
                  usable_of(os::node_set{block.place.number()}), block.page_bytes);
@@ -169,8 +178,10 @@ class segment_policy_ref {
     return page_bytes_ == nullptr ? os::base_page_bytes()
                                   : page_bytes_(policy_, attempt, settings_);
   }
+  /// Errors: errc::invalid_argument for a place that is none; those of the policy.
   [[nodiscard]] os::shared_object create(segment_request request) const {
     request.settings = settings_;
+    require_place(request.place, settings_);
     return create_(policy_, request);
   }
   void place(block_request block) const {

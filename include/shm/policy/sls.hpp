@@ -60,6 +60,7 @@ struct sls_policy {
   ///         neither.
   [[nodiscard]] os::shared_object create(segment_request const& request) const {
     constexpr char const* label = "shm window";
+    require_known_options();
     if (memory == memory::require_on_package) require_room_on_package(request);
     switch (kind_of(request.attempt)) {
       case os::page_kind::reserved:
@@ -80,8 +81,10 @@ struct sls_policy {
   /// to the calling rank's processor; required on all nodes with it, of which the kernel takes the
   /// nearest with room, or on the one that the window names.
   ///
-  /// Errors: errc::invalid_argument for a node that does not exist, or that has no such memory
-  ///         where it is required.
+  /// Required memory is not interleaved: the kernel would take other nodes than those as well where
+  /// one of them is full.
+  ///
+  /// Errors: errc::invalid_argument for a node that has no such memory where it is required.
   void place(block_request const& block) const {
     if (memory == memory::ordinary) return place_block(block);
     auto const machine = machine_nodes(block.settings);
@@ -126,6 +129,20 @@ struct sls_policy {
     return attempt == 0 ? os::page_kind::reserved : os::page_kind::transparent;
   }
 
+  /// Errors: errc::invalid_argument for a number that is none of an enumeration's.
+  void require_known_options() const {
+    auto const check = [](std::string_view option, auto value, auto last) {
+      if (value <= last) return;
+      throw error({.cause = errc::invalid_argument,
+                   .subject = "sls_policy::" + std::string(option) + " is " +
+                              std::to_string(static_cast<std::uint32_t>(value)) +
+                              ", which has no name"});
+    };
+    check("pages", pages, pages::require_huge);
+    check("memory", memory, memory::require_on_package);
+  }
+
+  /// Returns why there are no nodes with high-bandwidth memory to use.
   static failure no_fast_memory(os::memory_nodes const& machine) {
     return {.cause = errc::unsupported,
             .subject = machine.remark().empty() ? "this machine tells of no high-bandwidth memory"

@@ -360,8 +360,32 @@ TEST_CASE("required on-package memory is an error where there is none, and taken
         auto const refused = failure_of(
             [&] { shm::window<char, shm::sls_policy>(node, std::size_t{1} << 40U, wanted); });
         RANK_CHECK(found, refused.cause == shm::errc::limit_reached);
-        RANK_CHECK(found,
-                   refused.subject.view().find("NUMA nodes 0 have ") != std::string_view::npos);
+        RANK_CHECK(found, refused.subject.view().ends_with(" are left on NUMA node 0"));
+      },
+      named);
+}
+
+TEST_CASE("required on-package memory comes in huge pages that the pool adds on demand") {
+  auto const page = shm::os::default_huge_page_bytes();
+  auto const pool = shm::os::huge_page_pool::of(page);
+  char const* const path = "/proc/sys/vm/nr_overcommit_hugepages";
+  shm_test::kernel_setting const overcommit(path, std::to_string(pool.addable + 16),
+                                            shm::os::read_kernel_file(path));
+  if (!overcommit.is_there() || page != 2 * mib || shm::os::memory_nodes().all().size() != 1) {
+    WARN("skipped: " << overcommit.why_not() << ", or several NUMA nodes");
+    return;
+  }
+  transparent_setting const never("never");
+  constexpr shm::sls_policy wanted{.pages = shm::pages::require_huge,
+                                   .memory = shm::memory::require_on_package};
+  shm::settings named{.backend = shm::backend::sls};
+  named.high_bandwidth_nodes = "0";
+  on_ranks(
+      2,
+      [&](shm::group& node, findings& found) {
+        shm::window<int, shm::sls_policy> w(node, four_mib / sizeof(int), wanted);
+        RANK_CHECK(found, w.page_size() == page);
+        RANK_CHECK(found, is_right(w));
       },
       named);
 }

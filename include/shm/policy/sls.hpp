@@ -180,20 +180,26 @@ struct sls_policy {
     auto const nodes = required_nodes(fast, request.place);
     bool const is_of_pool = kind_of(request.attempt) == os::page_kind::reserved;
     std::uint64_t left = 0;
+    std::uint64_t free = 0;
     for (int const node : nodes.members()) {
-      auto const there =
-          is_of_pool ? machine.free_huge_pages(node, request.page_bytes) * request.page_bytes
-                     : machine.free_bytes(node);
-      left = checked_add(left, there).value_or(os::unlimited);
+      free = checked_add(free, machine.free_bytes(node)).value_or(os::unlimited);
+      left += machine.free_huge_pages(node, request.page_bytes) * request.page_bytes;
+    }
+    if (is_of_pool) {
+      // What the kernel adds to the pool on demand comes out of the nodes' free memory.
+      left +=
+          std::min(os::huge_page_pool::of(request.page_bytes).addable * request.page_bytes, free);
+    } else {
+      left = free;
     }
     if (request.bytes <= left) return;
-    throw error({.cause = errc::limit_reached,
-                 .subject = bytes_in_words(request.bytes) + " are needed, and the NUMA nodes " +
-                            nodes.in_words() + " have " + bytes_in_words(left) + " left" +
-                            (is_of_pool ? " in reserved huge pages" : ""),
-                 .remedy = is_of_pool
-                               ? "reserve more there (/sys/devices/system/node/node…/hugepages)"
-                               : "ask for less, or free memory there (numactl --hardware)"});
+    throw error(
+        {.cause = errc::limit_reached,
+         .subject = bytes_in_words(request.bytes) + " are needed, and " + bytes_in_words(left) +
+                    " are left" + (is_of_pool ? " in huge pages" : "") + " on " + nodes.named(),
+         .remedy = is_of_pool ? "reserve more there (/sys/devices/system/node/node…/hugepages)"
+                              : "ask for less, or free memory there (grep MemFree "
+                                "/sys/devices/system/node/node*/meminfo)"});
   }
 
   /// Returns the command that lets shared memory have transparent huge pages; nothing where it may

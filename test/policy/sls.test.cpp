@@ -390,6 +390,57 @@ TEST_CASE("required on-package memory comes in huge pages that the pool adds on 
       named);
 }
 
+/// Shows this process, and those that it forks, a machine with NUMA nodes 0 and 1, of which the
+/// kernel lets it use node 0 only. Only in a child.
+void pretend_second_node() {
+  shm_test::temporary_directory const root;
+  auto const write = [&](std::string const& file, std::string_view text) {
+    auto const path = std::filesystem::path(root.path()) / file;
+    std::filesystem::create_directories(path.parent_path());
+    std::ofstream(path) << text << '\n';
+  };
+  write("online", "0-1");
+  write("has_memory", "0-1");
+  write("node0/cpulist", "0-1");
+  write("node1/cpulist", "");
+  if (::unshare(CLONE_NEWNS) != 0 ||
+      ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+      ::mount("none", "/sys/devices/system/node", "tmpfs", 0, nullptr) != 0) {
+    throw shm_test::skipped{"mounting needs root"};
+  }
+  std::filesystem::copy(root.path(), "/sys/devices/system/node",
+                        std::filesystem::copy_options::recursive);
+}
+
+TEST_CASE("on-package memory that a process may not use is told apart from none") {
+  if (shm::os::usable_nodes() != shm::os::node_set{0}) {
+    WARN("skipped: several NUMA nodes");
+    return;
+  }
+  shm_test::in_child([](findings&) {
+    pretend_second_node();
+    shm::settings named{.backend = shm::backend::sls};
+    named.high_bandwidth_nodes = "1";
+    shm::fork_ranks(
+        2,
+        [](shm::group& node) {
+          findings found;
+          auto const refused = failure_of([&] {
+            shm::window<int, shm::sls_policy>(node, 5000,
+                                              {.memory = shm::memory::require_on_package});
+          });
+          RANK_CHECK(found, refused.cause == shm::errc::permission_denied);
+          RANK_CHECK(found, refused.subject.view() ==
+                                "high-bandwidth memory is on NUMA node 1, and this process may use "
+                                "NUMA node 0 only");
+          shm::window<int, shm::sls_policy> w(node, 5000, {}, {.place = shm::place::node(1)});
+          RANK_CHECK(found, w.residency().nodes[0] == 0);
+          if (!found.all().empty()) throw std::runtime_error(found.all());
+        },
+        named);
+  });
+}
+
 TEST_CASE("options of the backend sls that have no name are refused on all ranks") {
   on_ranks(2, [](shm::group& node, findings& found) {
     auto const message = [&](shm::sls_policy const& policy) {

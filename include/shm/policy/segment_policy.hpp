@@ -82,7 +82,7 @@ inline os::node_set usable_of(os::node_set const& nodes) {
 }
 
 /// Prefers nodes for memory, or interleaves it over them. A system that does not let this process
-/// choose is no error: it is a wish, and `window::residency` tells.
+/// choose is no error: it is a wish, of which a warning and `window::residency` tell.
 inline void wish_for_nodes(std::span<std::byte> pages, os::memory_policy how,
                            os::node_set const& nodes, std::size_t page_bytes) {
   if (nodes.is_empty()) return;

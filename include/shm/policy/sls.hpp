@@ -144,10 +144,18 @@ struct sls_policy {
 
   /// Returns why there are no nodes with high-bandwidth memory to use.
   static failure no_fast_memory(os::memory_nodes const& machine) {
+    if (!machine.high_bandwidth().is_empty()) {
+      return {.cause = errc::permission_denied,
+              .subject = "high-bandwidth memory is on " + machine.high_bandwidth().named() +
+                         ", and this process may use " + os::usable_nodes().named() + " only",
+              .remedy = os::remedy_for_unusable_nodes};
+    }
     return {.cause = errc::unsupported,
             .subject = machine.remark().empty() ? "this machine tells of no high-bandwidth memory"
                                                 : machine.remark(),
-            .remedy = "name its NUMA nodes in SHM_HBM_NODES (numactl --hardware shows all)"};
+            .remedy =
+                "name its NUMA nodes in SHM_HBM_NODES (ls /sys/devices/system/node and numactl "
+                "--hardware show all)"};
   }
 
   /// The block, grown to whole pages: the mapping that it lies in begins and ends on pages.
@@ -166,13 +174,13 @@ struct sls_policy {
     if (fast.contains(where.number())) return os::node_set{where.number()};
     throw error({.cause = errc::invalid_argument,
                  .subject = "window_options::place is node " + std::to_string(where.number()) +
-                            ", and on-package memory is required, which the nodes " +
-                            fast.in_words() + " have",
+                            ", and on-package memory is required, which is on " + fast.named(),
                  .remedy = "choose one of these, or prefer on-package memory"});
   }
 
-  /// Errors: errc::unsupported where there is no such memory; errc::limit_reached where it has not
-  ///         enough left: bound memory that runs out kills instead of failing.
+  /// Errors: errc::unsupported where there is no such memory, errc::permission_denied where this
+  ///         process may not use it; errc::limit_reached where it has not enough left: bound memory
+  ///         that runs out kills instead of failing.
   void require_room_on_package(segment_request const& request) const {
     auto const machine = machine_nodes(request.settings);
     auto const fast = usable_of(machine.high_bandwidth());

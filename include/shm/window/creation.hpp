@@ -154,7 +154,8 @@ class segment_creation {
   void report() noexcept {
     try {
       if (state_.settings().is_verbose) tell_of(*result_, policy_.asked());
-      warn_of_lesser_memory(state_, *result_, policy_, fallback_);
+      warn_of_smaller_pages(state_, *result_, fallback_);
+      warn_of_other_nodes(state_, *result_, policy_, wish_.options.place);
     } catch (std::exception const&) {
       // The user can still ask the window.
     }

@@ -51,12 +51,12 @@ inline std::string in_us(double us) {
 /// Prints the titles of the columns that `print` fills.
 inline void print_head() {
   // A micro sign has two bytes, and printf counts bytes.
-  std::printf("%-14s%6s%13s  %-32s%13s%8s  %-34s%13s\n", "operation", "ranks", "ours [µs]", "rival",
+  std::printf("%-26s%6s%13s  %-32s%13s%8s  %-34s%13s\n", "operation", "ranks", "ours [µs]", "rival",
               "rival [µs]", "ratio", "limit", "limit [µs]");
 }
 
 inline void print(row const& one) {
-  std::printf("%-14s%6d%12s  %-32s%12s%8.2f  %-34s%12s\n", one.operation.c_str(), one.ranks,
+  std::printf("%-26s%6d%12s  %-32s%12s%8.2f  %-34s%12s\n", one.operation.c_str(), one.ranks,
               in_us(one.ours_us).c_str(), one.rival.c_str(), in_us(one.rival_us).c_str(),
               one.rival_us / one.ours_us, one.limit.empty() ? "-" : one.limit.c_str(),
               in_us(one.limit_us).c_str());

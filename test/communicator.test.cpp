@@ -1,9 +1,6 @@
 #include "shm/communicator.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <optional>
@@ -12,12 +9,14 @@
 #include <utility>
 
 #include "shm/shm.hpp"
+#include "support/capture.hpp"
 #include "support/catch.hpp"
 #include "support/exits.hpp"
 #include "support/faulty_oob.hpp"
 #include "support/ranks.hpp"
 
 using namespace shm;
+using shm_test::capture;
 using shm_test::contains;
 using shm_test::faulty_oob;
 using shm_test::findings;
@@ -28,33 +27,7 @@ namespace {
 
 constexpr char const* fence_variable = "KUPL_SHM_FENCE_ALGORITHM";
 
-fence_algorithm fence_of(group const& node) { return node.state()->settings().fence; }
-
-/// A file without a name, to which all ranks append.
-class capture {
- public:
-  capture() : file_(std::tmpfile(), &std::fclose) {}
-
-  /// Makes it the standard error of this process for as long as `f` runs.
-  template <class F>
-  void standard_error_of(F const& f) const {
-    int const saved = ::dup(STDERR_FILENO);
-    ::dup2(::fileno(file_.get()), STDERR_FILENO);
-    f();
-    ::dup2(saved, STDERR_FILENO);
-    ::close(saved);
-  }
-
-  [[nodiscard]] std::string text() const {
-    std::rewind(file_.get());
-    std::string all;
-    for (int c = 0; (c = std::fgetc(file_.get())) != EOF;) all.push_back(static_cast<char>(c));
-    return all;
-  }
-
- private:
-  std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_;
-};
+fence_algorithm fence_of(group const& node) { return node.state()->fence_in_use(); }
 
 /// What all ranks print to standard error while they make a group, each with `value` of its rank in
 /// the environment.
@@ -143,6 +116,7 @@ TEST_CASE("an automatic choice is made once, the same on all ranks") {
     communicator const made(node);
     RANK_CHECK(found, fence_of(made) == fence_algorithm::dissemination ||
                           fence_of(made) == fence_algorithm::counter);
+    RANK_CHECK(found, made.state()->settings().fence == fence_algorithm::automatic);
   });
 }
 

@@ -58,6 +58,32 @@ TEST_CASE("threads that each use windows of a group of their own do not meet") {
   });
 }
 
+TEST_CASE("a thread may post, another one wait, and a third one fence at the same time") {
+  shm_test::on_ranks(2, [](shm::group& node, findings& found) {
+    constexpr int rounds = 500;
+    shm::window<int> w(node, rounds);
+    int const peer = 1 - node.rank();
+    std::atomic<int> wrong = 0;
+    on_threads(3, [&](int number) {
+      for (int i = 0; i < rounds; ++i) {
+        auto const at = static_cast<std::size_t>(i);
+        if (number == 0) {
+          w[w.rank()][at] = i + 1;
+          w.post(peer);
+        } else if (number == 1) {
+          w.wait(peer);
+          if (w[peer][at] != i + 1) ++wrong;
+        } else {
+          w.fence();
+        }
+      }
+    });
+    RANK_CHECK(found, wrong == 0);
+    RANK_CHECK(found, !w.try_wait(peer));
+    node.barrier();
+  });
+}
+
 TEST_CASE("any thread may read a window and ask about it while one is in its fences") {
   shm_test::on_ranks(2, [](shm::group& node, findings& found) {
     shm::window<int> w(node, 1000);

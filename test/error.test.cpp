@@ -22,7 +22,7 @@ static_assert(std::is_error_code_enum_v<shm::errc>);
 static_assert(std::is_trivially_copyable_v<shm::failure>);
 
 constexpr auto last_cause = static_cast<std::uint32_t>(errc::system_failure);
-constexpr auto last_operation = static_cast<std::uint32_t>(operation::fork_ranks);
+constexpr auto last_operation = static_cast<std::uint32_t>(operation::attach_memory);
 
 /// A failure with everything in it.
 shm::failure full_failure() {

@@ -7,6 +7,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <chrono>
 #include <csignal>
 #include <cstdint>
 #include <cstdlib>
@@ -16,6 +18,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -111,6 +114,17 @@ TEST_CASE("every behaviour of windows holds with the backend sls chosen at run t
   run_behaviours<shm::runtime_policy>({.backend = shm::backend::sls});
 }
 
+TEST_CASE("what posts do holds when their counts wrap around") {
+  for (auto const& one : shm_test::window_behaviours<shm::runtime_policy>()) {
+    if (std::string_view(one.sentence).find("post") == std::string_view::npos) continue;
+    SECTION(one.sentence) {
+      for (auto const first : {0xffffffffU, 0xfffffffdU, 0x7fffffffU}) {
+        on_all_rank_counts(one.body, shm::settings{.first_number = first});
+      }
+    }
+  }
+}
+
 TEST_CASE("every behaviour of windows holds on reserved huge pages") {
   shm_test::huge_page_reserve const reserve(128);
   if (!reserve.is_there()) {
@@ -185,6 +199,50 @@ TEST_CASE("one rank writes a window that the others have made read-only") {
       RANK_CHECK(found, is_store_a_fault(&reader[1].front()));
       reader.fence();
     }
+  });
+}
+
+TEST_CASE("read-only windows post and wait like others") {
+  on_all_rank_counts([](shm::group& node, findings& found) {
+    int const n = node.size();
+    int const before = (node.rank() + n - 1) % n;
+    int const after = (node.rank() + 1) % n;
+    auto const go_round = [&](auto& w) {
+      for (int i = 0; i < 10; ++i) {
+        w.post(after);
+        w.wait(before);
+        w.post(after);
+        RANK_CHECK(found, w.wait_any({{before}}) == before);
+        w.fence();
+        RANK_CHECK(found, !w.try_wait(before));
+        w.fence();
+      }
+    };
+    shm::window<int const> reader(node, 3);
+    go_round(reader);
+    shm::window<int> table(node, 3);
+    table.post(after);
+    auto frozen = std::move(table).freeze();
+    frozen.wait(before);  // posted, perhaps, before it was frozen
+    go_round(frozen);
+    RANK_CHECK(found, is_store_a_fault(frozen.local().data()));
+  });
+}
+
+TEST_CASE("posts and what was consumed of them move with the window") {
+  on_all_rank_counts([](shm::group& node, findings& found) {
+    shm::window<int, shm::posix_policy> from(node, 3);
+    int const peer = node.size() - 1 - node.rank();
+    for (int i = 0; i < 3; ++i) from.post(peer);
+    from.wait(peer);
+    shm::window<int> to(std::move(from));
+    to.wait(peer);
+    shm::window<int> again;
+    again = std::move(to);
+    again.wait(peer);
+    again.fence();
+    RANK_CHECK(found, !again.try_wait(peer));
+    again.fence();
   });
 }
 
@@ -275,6 +333,66 @@ TEST_CASE("a rank that waits for one peer which has left gets peer_left") {
     }
     node.barrier();
   });
+}
+
+TEST_CASE("in agree all learn which rank waited for a post of one that has left") {
+  on_ranks(3, [](shm::group& node, findings& found) {
+    shm::window<int> w(node, 1);
+    if (node.rank() == 2) w = {};
+    auto const text = shm_test::message_of([&] {
+      node.agree([&] {
+        if (node.rank() == 1) w.wait(2);
+      });
+    });
+    RANK_CHECK(found, text.find("rank 1 waits for a post of rank 2") != std::string::npos);
+    RANK_CHECK(found, shm_test::is_same_everywhere(node, text));
+  });
+}
+
+TEST_CASE("a killed rank is heard until its last post, and then every wait tells of its death") {
+  using namespace std::chrono_literals;
+  constexpr int lost = 1;
+  for (int const ranks : {2, 3, 4}) {
+    shm_test::on_ranks_losing(lost, ranks, [](shm::group& node, findings& found) {
+      shm::window<int> w(node, 1);
+      if (node.rank() == lost) {
+        w.local()[0] = 99;
+        for (int to = 0; to < node.size(); ++to) {
+          w.post(to);
+          w.post(to);
+        }
+        std::raise(SIGKILL);
+      }
+      std::array const both{node.rank(), lost};
+      std::this_thread::sleep_for(20ms);  // so that it is often dead by now
+      w.wait(lost);
+      RANK_CHECK(found, std::as_const(w)[lost][0] == 99);
+      RANK_CHECK(found, w.wait_any(both) == lost);
+      auto const must_be_lost = [&](auto wait) {
+        auto const refused = failure_of(wait);
+        RANK_CHECK(found, refused.cause == shm::errc::peer_lost && refused.rank == lost);
+      };
+      if (node.rank() == 0) {
+        must_be_lost([&] {
+          while (!w.try_wait(lost)) std::this_thread::yield();
+        });
+      } else if (node.rank() == 2) {
+        must_be_lost([&] { w.wait(0); });  // which is alive, and never posts
+      } else {
+        must_be_lost([&] {
+          while (!w.wait_for(lost, 1ms)) std::this_thread::yield();
+        });
+      }
+      must_be_lost([&] { w.wait(node.rank()); });
+      must_be_lost([&] { (void)w.try_wait(0); });
+      must_be_lost([&] { (void)w.wait_any(both); });
+      must_be_lost([&] { w.fence(); });
+      must_be_lost([&] { node.barrier(); });
+      w.post(lost);  // which nobody hears
+      w.post(node.rank());
+      w.wait(node.rank());  // a post that is there is consumed
+    });
+  }
 }
 
 TEST_CASE("a forked child of a rank harms nobody, however it ends") {

@@ -40,11 +40,19 @@ enum class operation : std::uint32_t {
   agree,
   allgather,
   barrier,
+  split,
   create_window,
   use_window,
   fence,
   fence_peers,
+  post,
+  wait,
   fork_ranks,
+  allreduce,
+  bcast,
+  alltoall,
+  reduce_scatter,
+  attach_memory,
 };
 
 /// One failure as ranks tell it each other: trivially copyable, without pointers.
@@ -123,6 +131,8 @@ constexpr std::string_view words_for(operation where) noexcept {
       return "gathering from all";
     case operation::barrier:
       return "barrier";
+    case operation::split:
+      return "splitting a group";
     case operation::create_window:
       return "creating a window";
     case operation::use_window:
@@ -131,8 +141,22 @@ constexpr std::string_view words_for(operation where) noexcept {
       return "fence";
     case operation::fence_peers:
       return "fence with peers";
+    case operation::post:
+      return "posting";
+    case operation::wait:
+      return "waiting for a post";
     case operation::fork_ranks:
       return "forking ranks";
+    case operation::allreduce:
+      return "allreduce";
+    case operation::bcast:
+      return "bcast";
+    case operation::alltoall:
+      return "alltoall";
+    case operation::reduce_scatter:
+      return "reduce_scatter";
+    case operation::attach_memory:
+      return "attaching memory";
     case operation::none:
       break;
   }

@@ -1,27 +1,32 @@
 #pragma once
-/// @file A group of processes on one machine: agreement, barrier, allgather.
+/// @file A group of processes on one machine: agreement, barrier, allgather, splitting.
 
 #include <algorithm>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
-#include <string>
 #include <type_traits>
 #include <utility>
 
 #include "shm/base/size.hpp"
 #include "shm/error.hpp"
 #include "shm/group/agreement.hpp"
-#include "shm/group/control_block.hpp"
+#include "shm/group/gathering.hpp"
+#include "shm/group/split.hpp"
 #include "shm/group/state.hpp"
-#include "shm/sync/arrival.hpp"
-#include "shm/sync/fence.hpp"
+#include "shm/options.hpp"
+#include "shm/os/topology.hpp"
 
 namespace shm::inline v1 {
+
+namespace detail {
+class staging;
+}
 
 /// A handle of a group of ranks. Move-only; the memory behind it is shared with the group's
 /// windows, which may outlive it. Destroying it is local: it marks that this rank has left, and
@@ -34,10 +39,12 @@ class group {
   group() noexcept = default;
   explicit group(std::shared_ptr<detail::group_state> state) noexcept : state_(std::move(state)) {}
 
-  group(group&& other) noexcept : state_(std::move(other.state_)) {}
+  group(group&& other) noexcept
+      : state_(std::move(other.state_)), staging_(std::move(other.staging_)) {}
   group& operator=(group&& other) noexcept {
     group taken(std::move(other));
     std::swap(state_, taken.state_);
+    std::swap(staging_, taken.staging_);
     return *this;
   }
   ~group() {
@@ -57,7 +64,7 @@ class group {
   /// Ordering:   what any rank wrote before the call is visible to every rank after it.
   /// Errors:     errc::peer_lost, errc::peer_left where a rank will never call it; the same on all.
   /// Cost:       one fence; no system call unless it waits long.
-  void barrier() { cross(operation::barrier); }
+  void barrier() { detail::cross(valid_state(operation::barrier), operation::barrier); }
 
   /// Runs `f` on every rank; where any throws, all throw the same error.
   ///
@@ -94,35 +101,62 @@ class group {
     auto& state = valid_state(operation::allgather);
     auto const n = mine.size();
     bool const fits = checked_multiply(n, static_cast<std::size_t>(size())) == all.size();
-    constexpr std::size_t chunk = detail::desk::scratch_bytes;
     std::size_t at = 0;
     do {  // also once for nothing: it orders as a barrier does
-      auto const part = mine.subspan(at, std::min(n - at, chunk));
-      // The two sets are used in turn: all ranks have read this one before they entered the fence
-      // that they have come out of last.
-      auto const number = sync::load_own(state.block().line(rank()).arrived) + 1;
-      auto const set = number & 1U;
-      auto& own = state.block().desk_of(rank()).scratch[set];
-      own.number = number;
-      own.is_refused = fits ? 0 : 1;
-      own.length = n;
-      std::ranges::copy(part, own.bytes.begin());
-      cross(operation::allgather);
+      auto const part = mine.subspan(at, std::min(n - at, detail::gathering::most_bytes));
+      detail::gathering const gathered(
+          state, {.where = operation::allgather, .length = n, .is_refused = !fits}, part);
       for (int r = 0; r < size(); ++r) {
-        auto const& theirs = state.block().desk_of(r).scratch[set];
-        require_alike(state.block().desk_of(0).scratch[set], theirs, number, r);
-        if (!fits) continue;
-        auto const from = std::span(theirs.bytes).first(part.size());
+        auto const from = gathered.from(r).first(part.size());
         std::ranges::copy(from, all.subspan(static_cast<std::size_t>(r) * n + at).begin());
       }
       at += part.size();
     } while (at < n);
   }
 
+  /// Makes a group of the ranks that give the same color, ordered by `key`, then by their rank
+  /// here. It has the settings of this one, and does not need it any longer.
+  ///
+  /// Returns:    an invalid group where `color` is negative; such a rank takes part all the same.
+  /// Collective: all ranks.
+  /// Ordering:   as `barrier`.
+  /// Errors:     the same on every rank, also where only one of the groups cannot be made: then no
+  ///             rank gets one, nothing is left, and this group goes on. errc::limit_reached and
+  ///             what else the kernel refuses; errc::not_shareable where ranks of one color can
+  ///             reach rank 0 of this group, but not each other; errc::mismatch where others make
+  ///             another call; else as `barrier`.
+  /// Cost:       four or five fences and an agreement; each new group costs what a communicator
+  ///             does, but for the bootstrap.
+  group split(int color, int key = 0) {
+    return group(detail::split(valid_state(operation::split), 0, key, [=] { return color; }));
+  }
+
+  /// Makes a group of the ranks that run on the same part of the machine, in the order of their
+  /// ranks here.
+  ///
+  /// That is the part of the processor that the calling thread runs on at this moment, which says
+  /// little where a rank may run on several parts: bind ranks first. Ranks for which the machine
+  /// does not say are in one group together.
+  ///
+  /// Collective: all ranks.
+  /// Ordering:   as `barrier`.
+  /// Errors:     as `split`; errc::mismatch where `part` differs.
+  group split_by(domain part) {
+    auto const find = [=] {
+      constexpr int unknown = std::numeric_limits<int>::max();
+      return os::domain_of(part, os::current_processor()).value_or(unknown);
+    };
+    auto const by = std::uint64_t{1} + static_cast<std::uint32_t>(part);
+    return group(detail::split(valid_state(operation::split), by, 0, find));
+  }
+
   /// The state that windows share. For the library's own headers.
   [[nodiscard]] std::shared_ptr<detail::group_state> const& state() const noexcept {
     return state_;
   }
+  /// The memory through which collectives stage private buffers; null until one has been called.
+  /// For the library's own headers.
+  [[nodiscard]] std::shared_ptr<detail::staging>& staging() noexcept { return staging_; }
 
  private:
   detail::group_state& valid_state(operation where) const {
@@ -130,37 +164,6 @@ class group {
       throw error({.cause = errc::empty, .subject = "the group", .remedy = {}}, {.where = where});
     }
     return *state_;
-  }
-
-  /// Compares what a rank has brought to a gathering with what rank 0 has. All ranks see the same.
-  void require_alike(detail::scratch const& root, detail::scratch const& theirs,
-                     std::uint32_t number, int rank) const {
-    failure found{.rank = rank};
-    if (theirs.number != number) {
-      found.cause = errc::mismatch;
-      found.subject = "the rank is in another collective call, and not in this one";
-      found.remedy = "make collective calls in the same order on every rank";
-    } else if (theirs.is_refused != 0) {
-      found.cause = errc::invalid_argument;
-      found.subject = "the result must have size() blocks of the length of one";
-    } else if (theirs.length != root.length) {
-      found.cause = errc::mismatch;
-      found.subject = "the length of a block in bytes is " + std::to_string(theirs.length) +
-                      " there, and " + std::to_string(root.length) + " on rank 0";
-    } else {
-      return;
-    }
-    throw error(found, state_->agreed_context(operation::allgather));
-  }
-
-  void cross(operation where) {
-    auto& state = valid_state(where);
-    state.require_whole(where);
-    sync::fence fence(state.block().lines(), state.header().fence, state.rank(),
-                      state.settings().fence, state.patience());
-    if (auto const missing = fence.cross(detail::fence_roll{{state}})) {
-      throw state.absence_error(state.settle(*missing), where);
-    }
   }
 
   /// Runs `f` and votes with what it throws. An error that all ranks of this group got from a
@@ -185,6 +188,7 @@ class group {
   }
 
   std::shared_ptr<detail::group_state> state_;
+  std::shared_ptr<detail::staging> staging_;
 };
 
 }  // namespace shm::inline v1

@@ -90,12 +90,26 @@ struct window_options {
   shm::place place{};
 };
 
+/// Parts of a machine whose processors share something.
+enum class domain : std::uint32_t {
+  numa,     ///< a NUMA node: the nearest memory
+  package,  ///< a processor package: a socket
+  l3,       ///< a level 3 cache
+};
+
 /// How the ranks of a window wait for each other. The result never depends on it.
 enum class fence_algorithm : std::uint32_t {
   automatic,      ///< by the number of ranks and cores
   linear,         ///< rank 0 gathers and releases
   dissemination,  ///< log2(n) rounds of pairwise signals; best with a core for each rank
   counter,        ///< one shared counter; best with more ranks than cores
+};
+
+/// How the ranks of a collective plan hand their data over. The result never depends on it.
+enum class collective_algorithm : std::uint32_t {
+  automatic,  ///< by the amount of data and the number of ranks
+  staged,     ///< copied beside the flag that announces it: one hand-over; up to 1 MiB
+  direct,     ///< read and written where it lies: two hand-overs, nothing copied twice
 };
 
 /// Where a window's memory comes from.

@@ -2,6 +2,7 @@
 /// @file A window: memory of every rank, reachable by all.
 
 #include <cassert>
+#include <chrono>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -19,6 +20,7 @@
 #include "shm/policy/runtime.hpp"
 #include "shm/policy/segment_policy.hpp"
 #include "shm/residency.hpp"
+#include "shm/sync/wait.hpp"
 #include "shm/window/creation.hpp"
 #include "shm/window/segment.hpp"
 #include "shm/window/wish.hpp"
@@ -62,8 +64,16 @@ class untyped_window {
   ~untyped_window() = default;
 
   /// Creates a window; see `window`.
-  static untyped_window create(group& ranks, segment_policy_ref policy, segment_wish const& wish) {
-    return untyped_window(segment_creation(ranks.state(), policy, wish).run());
+  static untyped_window create(group& ranks, segment_policy_ref policy, segment_wish wish) {
+    auto& windows = ranks.state()->windows();
+    try {
+      windows.reserve();
+    } catch (...) {
+      wish.cause = failure_of_exception(errc::out_of_memory);
+    }
+    auto made = segment_creation(ranks.state(), policy, wish).run();
+    windows.add(made->mapping().bytes(), made->number(), made);
+    return untyped_window(std::move(made));
   }
 
   [[nodiscard]] bool valid() const noexcept { return base_ != nullptr; }
@@ -99,9 +109,7 @@ class untyped_window {
 
   /// Errors: errc::empty where there is none.
   [[nodiscard]] detail::segment& segment_for(operation where) const {
-    if (!segment_) {
-      throw error({.cause = errc::empty, .subject = "the window", .remedy = {}}, {.where = where});
-    }
+    if (!segment_) throw_empty(where);
     return *segment_;
   }
   [[nodiscard]] std::shared_ptr<detail::segment> const& segment() const noexcept {
@@ -109,6 +117,10 @@ class untyped_window {
   }
 
  private:
+  [[noreturn, gnu::cold, gnu::noinline]] static void throw_empty(operation where) {
+    throw error({.cause = errc::empty, .subject = "the window", .remedy = {}}, {.where = where});
+  }
+
   std::shared_ptr<detail::segment> segment_;
   std::byte* base_ = nullptr;
   block_entry const* blocks_ = nullptr;
@@ -129,7 +141,8 @@ class untyped_window {
 /// process, which would be a segmentation fault. Other ranks may create the same window as a
 /// `window<T>`, and write. `freeze` makes one of the other.
 ///
-/// Accessors may be called from any thread; fences as `group` says.
+/// Accessors may be called from any thread; fences as `group` says. One thread may post and another
+/// one wait for posts, each of them at the same time as a third one fences.
 template <class T, segment_policy Policy = runtime_policy>
 class window {
   static_assert(
@@ -222,6 +235,63 @@ class window {
   /// Ordering, Errors: as `fence(peer)`.
   void fence(std::span<int const> peers) {
     window_.segment_for(operation::fence_peers).fence(peers);
+  }
+
+  /// Posts to `peer`, which may be this rank itself: "my part is ready". Never waits. Posts are
+  /// counted for each window and ordered pair of ranks, apart from the fences: several may be made
+  /// before the first is waited for, at most 2^31.
+  ///
+  /// Ordering: what this rank wrote before the call is visible to `peer` after the wait that
+  ///           consumes the post.
+  /// Errors:   on this rank alone, and nothing is posted: errc::invalid_argument where there is no
+  ///           such rank; errc::empty; errc::out_of_memory at the first post of a pair, in a window
+  ///           of hundreds of ranks. None where `peer` is dead or has left: nobody hears it then.
+  /// Cost:     one store with release: the line that the count is in moves to `peer` when that
+  /// looks
+  ///           and back at the next post.
+  void post(int peer) { window_.segment_for(operation::post).post(peer); }
+
+  /// Waits for the next post of `peer` to this rank, and consumes it.
+  ///
+  /// Ordering: what `peer` wrote before the post is visible after the call.
+  /// Errors:   on this rank alone, and nothing is consumed: those of `post`; errc::peer_left where
+  ///           `peer` has destroyed its window and no post of it is left; the window goes on, since
+  ///           others still post. errc::peer_lost, as in all calls of the group from then on, where
+  ///           any rank is found to have died and no post is left.
+  /// Cost:     one load where the post is there already: the line comes from `peer`. No system call
+  ///           unless it waits long.
+  void wait(int peer) { window_.segment_for(operation::wait).wait(std::span(&peer, 1)); }
+
+  /// Consumes a post of `peer` where there is one, and returns whether there was. Never waits.
+  ///
+  /// Ordering, Errors: as `wait`. So that a program that polls comes to an end, it is looked at
+  /// most
+  ///                   five times a second whether `peer` can still post.
+  /// Cost:             a load; where there is no post also a look at the clock, and at most five
+  ///                   times a second a system call.
+  bool try_wait(int peer) { return window_.segment_for(operation::wait).try_wait(peer); }
+
+  /// Waits as `wait` does, but no longer than `timeout`; one of zero or less is `try_wait`. Returns
+  /// whether a post was consumed.
+  ///
+  /// Ordering, Errors, Cost: as `wait`, and where the time is up as `try_wait`.
+  template <class Rep, class Period>
+  bool wait_for(int peer, std::chrono::duration<Rep, Period> timeout) {
+    auto& segment = window_.segment_for(operation::wait);
+    if (!(timeout > timeout.zero())) return segment.try_wait(peer);
+    return segment.wait(std::span(&peer, 1), sync::deadline_after(timeout)) == peer;
+  }
+
+  /// Waits for a post of any of `peers`, consumes it, and returns the rank that has made it. Where
+  /// several have posted, the one that has gone longest without: none waits for ever while others
+  /// go on posting.
+  ///
+  /// Ordering: as `wait`.
+  /// Errors:   as `wait`, errc::peer_left for the first in `peers` that has left, though others may
+  ///           still post: wait for the rest then. errc::invalid_argument where there are none.
+  /// Cost:     a load for each of `peers`, of a line each.
+  int wait_any(std::span<int const> peers) {
+    return window_.segment_for(operation::wait).wait(peers);
   }
 
   /// Makes the blocks read-only for this process, in the type and in the protection of their pages,

@@ -161,6 +161,34 @@ TEST_CASE("huge pages, on-package memory, its nodes and verbosity come from the 
   CHECK(found.values.is_verbose);
 }
 
+TEST_CASE("the ways of collectives come from the environment, by the documented numbers") {
+  using enum shm::collective_algorithm;
+  struct {
+    char const* name;
+    shm::collective_algorithm shm::settings::* of;
+    std::vector<shm::collective_algorithm> by_number;
+  } const table[] = {
+      {"KUPL_SHM_ALLREDUCE_ALGORITHM", &shm::settings::allreduce, {automatic, staged, direct}},
+      {"KUPL_SHM_BCAST_ALGORITHM",
+       &shm::settings::bcast,
+       {automatic, direct, staged, automatic, automatic, automatic, automatic}},
+      {"KUPL_SHM_ALLTOALL_ALGORITHM", &shm::settings::alltoall, {automatic, direct, staged}},
+  };
+  for (auto const& one : table) {
+    for (std::size_t number = 0; number < one.by_number.size(); ++number) {
+      variable const set(one.name, std::to_string(number).c_str());
+      auto const found = shm::read_environment();
+      CHECK(found.values.*one.of == one.by_number[number]);
+      CHECK(found.remarks.empty());
+    }
+    variable const unknown(one.name, std::to_string(one.by_number.size()).c_str());
+    auto const found = shm::read_environment();
+    CHECK(found.values.*one.of == automatic);
+    REQUIRE(found.remarks.size() == 1);
+    CHECK(has(found.remarks[0], one.name));
+  }
+}
+
 TEST_CASE("a switch that is neither y nor n is off, with one remark that names the choices") {
   for (auto const* name : {"KUPL_SHM_ENABLE_HUGEPAGE", "KUPL_SHM_ON_PACKAGE", "SHM_VERBOSE"}) {
     variable const v0("KUPL_SHM_TYPE", "sls");
@@ -187,7 +215,7 @@ TEST_CASE("huge pages that the backend posix cannot give are a remark") {
 }
 
 TEST_CASE("digests of settings differ by each of them") {
-  std::vector<shm::settings> all(8);
+  std::vector<shm::settings> all(11);
   all[1].backend = shm::backend::sls;
   all[2].fence = shm::fence_algorithm::counter;
   all[3].first_number = 1;
@@ -195,6 +223,9 @@ TEST_CASE("digests of settings differ by each of them") {
   all[5].memory = shm::memory::prefer_on_package;
   all[6].is_verbose = true;
   all[7].high_bandwidth_nodes = "1";
+  all[8].allreduce = shm::collective_algorithm::staged;
+  all[9].bcast = shm::collective_algorithm::staged;
+  all[10].alltoall = shm::collective_algorithm::staged;
   std::set<std::uint64_t> digests;
   for (auto const& one : all) {
     digests.insert(one.digest());

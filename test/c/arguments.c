@@ -6,6 +6,7 @@
 #include <kupl.h>
 
 #include <stdint.h>
+#include <sys/mman.h>
 
 #include "check.h"
 
@@ -197,6 +198,76 @@ static void failed_calls_leave_nothing(void) {
   ACCEPTED(kupl_shm_comm_destroy(comm));
 }
 
+static void choosing_the_layout_checks_its_arguments(void) {
+  REFUSED(kupl_shm_info_set, "flag", (kupl_info_flag_t)1, 1);
+  REFUSED(kupl_shm_info_set, "flag", (kupl_info_flag_t)-1, 0);
+  REFUSED(kupl_shm_info_set, "value", KUPL_SHM_INFO_IS_CONTIG, 2);
+  REFUSED(kupl_shm_info_set, "value", KUPL_SHM_INFO_IS_CONTIG, -1);
+  ACCEPTED(kupl_shm_info_set(KUPL_SHM_INFO_IS_CONTIG, 1));
+  ACCEPTED(kupl_shm_info_set(KUPL_SHM_INFO_IS_CONTIG, 0));
+}
+
+static kupl_shm_addr_t address_of(void* memory, int process) {
+  kupl_shm_addr_t const address = {memory, process, 0};
+  return address;
+}
+
+/* As expect_refusal, of a call that returns a pointer or nothing. */
+#define NOT_ATTACHED(what, ...)                                                                   \
+  expect_refusal(__LINE__, kupl_shm_attach(__VA_ARGS__) == NULL ? KUPL_ERROR : KUPL_OK, "attach", \
+                 what)
+#define NOT_DETACHED(pointer) \
+  expect_refusal(__LINE__, (kupl_shm_detach(pointer), KUPL_ERROR), "kupl_shm_detach", "ptr")
+
+static void attaching_checks_its_arguments(void) {
+  size_t const page = (size_t)sysconf(_SC_PAGESIZE);
+  int const self = (int)getpid();
+  char* const shared = mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  char private[16] = "";
+  char* attached;
+  struct holdings before;
+  NOT_ATTACHED("src_addr is NULL", address_of(NULL, self), 1);
+  NOT_ATTACHED("src_pid", address_of(shared, 0), 1);
+  NOT_ATTACHED("src_pid", address_of(shared, -1), 1);
+  NOT_ATTACHED("size is 0", address_of(shared, self), 0);
+  NOT_ATTACHED("end of the address space", address_of(shared, self), (size_t)-1);
+  NOT_ATTACHED("does not exist", address_of(shared, 0x7fffffff), 1);
+  NOT_ATTACHED("private memory", address_of(private, self), sizeof private);
+  NOT_DETACHED(NULL);
+  NOT_DETACHED(shared);
+  before = count_holdings();
+  attached = kupl_shm_attach(address_of(shared + 10, self), 20);
+  CHECK(captured_stderr()[0] == '\0');
+  CHECK(attached != NULL && attached != shared + 10);
+  if (attached == NULL) return;
+  CHECK(count_holdings().shared_mappings == before.shared_mappings + 1);
+  attached[3] = 'x';
+  CHECK(shared[13] == 'x');
+  NOT_DETACHED(attached + 1);
+  kupl_shm_detach(attached);
+  CHECK(captured_stderr()[0] == '\0');
+  CHECK(same_holdings(before, count_holdings()));
+  NOT_DETACHED(attached);
+  munmap(shared, page);
+}
+
+static void attaching_and_detaching_leaves_nothing(void) {
+  size_t const page = (size_t)sysconf(_SC_PAGESIZE);
+  char* const shared = mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  kupl_shm_addr_t const address = {shared, (int)getpid(), (int)getpid()};
+  struct holdings before = count_holdings();
+  for (int i = 0; i < 200; i++) {
+    void* const first = kupl_shm_attach(address, page);
+    void* const second = kupl_shm_attach(address, page);
+    CHECK(first != NULL && second != NULL && first != second);
+    kupl_shm_detach(first);
+    kupl_shm_detach(second);
+  }
+  CHECK(captured_stderr()[0] == '\0');
+  CHECK(same_holdings(before, count_holdings()));
+  munmap(shared, page);
+}
+
 int main(void) {
   capture_stderr();
   creating_checks_its_arguments();
@@ -206,6 +277,9 @@ int main(void) {
   a_block_is_zero_and_begins_on_a_page();
   a_window_is_one_mapping_and_destroying_frees_what_leaked();
   failed_calls_leave_nothing();
+  choosing_the_layout_checks_its_arguments();
+  attaching_checks_its_arguments();
+  attaching_and_detaching_leaves_nothing();
   printf("%d checks failed\n", failed_checks);
   return failed_checks == 0 ? 0 : 1;
 }

@@ -273,6 +273,139 @@ static void a_pair_fence_with_one_that_has_left_is_told_by_its_partner(struct me
   OK(kupl_shm_comm_destroy(comm));
 }
 
+/* Sizes without a common divisor with a page, so that padding would show. */
+static void contiguous_blocks_follow_each_other(struct meeting* meetings, int rank, int ranks,
+                                                int volatile* words) {
+  static size_t const sizes[] = {0, 1, 100, 4096, 5000, 1000003};
+  uintptr_t const page = (uintptr_t)sysconf(_SC_PAGESIZE);
+  kupl_shm_comm_h const comm = join(meetings, rank, ranks, 0);
+  (void)words;
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+    size_t const size = sizes[i];
+    kupl_shm_win_h win = NULL;
+    unsigned char* base = NULL;
+    unsigned char* blocks[most_ranks] = {NULL};
+    OK(kupl_shm_info_set(KUPL_SHM_INFO_IS_CONTIG, 1));
+    OK(kupl_shm_win_alloc(size, comm, (void**)&base, &win));
+    if (win == NULL) continue;
+    for (int r = 0; r < ranks; r++) {
+      OK(kupl_shm_win_query(win, r, (void**)&blocks[r]));
+      CHECK(blocks[r] == blocks[0] + (size_t)r * size);
+    }
+    CHECK(blocks[rank] == base);
+    CHECK((uintptr_t)blocks[0] % page == 0);
+    fill(base, size, rank, 0);
+    OK(kupl_shm_fence(win));
+    for (int r = 0; r < ranks; r++) CHECK(is_filled(blocks[r], size, r, 0));
+    OK(kupl_shm_fence(win));
+    OK(kupl_shm_win_free(win));
+    OK(kupl_shm_info_set(KUPL_SHM_INFO_IS_CONTIG, 0));
+    try_size(comm, size, rank, ranks);
+  }
+  OK(kupl_shm_comm_destroy(comm));
+}
+
+static void choosing_a_layout_leaves_earlier_windows(struct meeting* meetings, int rank, int ranks,
+                                                     int volatile* words) {
+  kupl_shm_comm_h const comm = join(meetings, rank, ranks, 0);
+  kupl_shm_win_h win = NULL;
+  void* base = NULL;
+  void* after = NULL;
+  (void)words;
+  OK(kupl_shm_win_alloc(100, comm, &base, &win));
+  OK(kupl_shm_info_set(KUPL_SHM_INFO_IS_CONTIG, 1));
+  OK(kupl_shm_win_query(win, rank, &after));
+  CHECK(after == base);
+  OK(kupl_shm_info_set(KUPL_SHM_INFO_IS_CONTIG, 0));
+  OK(kupl_shm_comm_destroy(comm));
+}
+
+static void different_layouts_fail_on_all(struct meeting* meetings, int rank, int ranks,
+                                          int volatile* words) {
+  kupl_shm_comm_h const comm = join(meetings, rank, ranks, 0);
+  struct holdings const before = count_holdings();
+  kupl_shm_win_h win = NULL;
+  void* base = NULL;
+  (void)words;
+  OK(kupl_shm_info_set(KUPL_SHM_INFO_IS_CONTIG, rank == ranks - 1));
+  FAILS(kupl_shm_win_alloc(64, comm, &base, &win));
+  CHECK(win == NULL);
+  OK(kupl_shm_info_set(KUPL_SHM_INFO_IS_CONTIG, 0));
+  expect_whole(comm, before, rank, ranks);
+}
+
+/* Each attaches the last bytes of the block to its right. */
+static void a_block_of_another_rank_is_attached(struct meeting* meetings, int rank, int ranks,
+                                                int volatile* words) {
+  size_t const size = 3 * 4096 + 100;
+  int const next = (rank + 1) % ranks;
+  int const previous = (rank + ranks - 1) % ranks;
+  kupl_shm_comm_h const comm = join(meetings, rank, ranks, 0);
+  kupl_shm_win_h win, addresses;
+  unsigned char* base;
+  kupl_shm_addr_t* mine;
+  kupl_shm_addr_t* its;
+  struct holdings before;
+  (void)words;
+  OK(kupl_shm_win_alloc(size, comm, (void**)&base, &win));
+  OK(kupl_shm_win_alloc(sizeof *mine, comm, (void**)&mine, &addresses));
+  mine->src_addr = base + size - 5000;
+  mine->src_pid = (int)getpid();
+  fill(base, size, rank, 0);
+  OK(kupl_shm_fence(addresses));
+  OK(kupl_shm_win_query(addresses, next, (void**)&its));
+  before = count_holdings();
+  for (int dst = -1; dst <= 1; dst++) { /* programs pass whatever they like */
+    kupl_shm_addr_t const address = {its->src_addr, its->src_pid, dst};
+    unsigned char* const attached = kupl_shm_attach(address, 5000);
+    CHECK(attached != NULL);
+    if (attached == NULL) continue;
+    CHECK(attached[0] == mark_of(next, 0, size - 5000));
+    CHECK(attached[4000] == mark_of(next, 0, size - 1000));
+    OK(kupl_shm_fence(win));
+    attached[4999] = (unsigned char)(200 + rank + dst);
+    OK(kupl_shm_fence(win));
+    CHECK(base[size - 1] == 200 + previous + dst);
+    kupl_shm_detach(attached);
+    CHECK(same_holdings(before, count_holdings()));
+  }
+  OK(kupl_shm_fence(win));
+  OK(kupl_shm_comm_destroy(comm));
+}
+
+/* Memory that only its maker has mapped, and has open. */
+static void memory_of_another_rank_is_attached(struct meeting* meetings, int rank, int ranks,
+                                               int volatile* words) {
+  size_t const size = 10000;
+  int const next = (rank + 1) % ranks;
+  kupl_shm_comm_h const comm = join(meetings, rank, ranks, 0);
+  int const file = memfd_create("ranks", MFD_CLOEXEC);
+  unsigned char* own;
+  unsigned char* attached;
+  kupl_shm_win_h addresses;
+  kupl_shm_addr_t* mine;
+  kupl_shm_addr_t* its;
+  (void)words;
+  CHECK(file >= 0 && ftruncate(file, (off_t)size) == 0);
+  own = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  fill(own, size, rank, 3);
+  OK(kupl_shm_win_alloc(sizeof *mine, comm, (void**)&mine, &addresses));
+  mine->src_addr = own;
+  mine->src_pid = (int)getpid();
+  OK(kupl_shm_fence(addresses));
+  OK(kupl_shm_win_query(addresses, next, (void**)&its));
+  attached = kupl_shm_attach(*its, size);
+  CHECK(attached != NULL && is_filled(attached, size, next, 3));
+  OK(kupl_shm_fence(addresses));
+  fill(attached, size, rank, 4);
+  OK(kupl_shm_fence(addresses));
+  CHECK(is_filled(own, size, (rank + ranks - 1) % ranks, 4));
+  kupl_shm_detach(attached);
+  OK(kupl_shm_comm_destroy(comm));
+  munmap(own, size);
+  close(file);
+}
+
 int main(int argc, char** argv) {
   int const n = argc == 2 ? atoi(argv[1]) : 0;
   if (n < 1 || n > most_ranks) {
@@ -284,6 +417,10 @@ int main(int argc, char** argv) {
   RUN(windows_of_many_sizes, 0, 0, 0);
   RUN(small_windows_are_fences_of_nested_communicators, 0, 0, 0);
   RUN(destroying_frees_what_leaked, 0, 0, 0);
+  RUN(contiguous_blocks_follow_each_other, 0, 0, 0);
+  RUN(choosing_a_layout_leaves_earlier_windows, 0, 0, 0);
+  RUN(a_block_of_another_rank_is_attached, 0, 0, 0);
+  RUN(memory_of_another_rank_is_attached, 0, 0, 0);
   RUN(a_null_baseptr_on_one_rank_fails_on_all, 0, 1, 1);
   RUN(a_null_win_on_rank_0_fails_on_all, 0, 1, 1);
   RUN(a_size_that_cannot_be_fails_on_all, 0, 1, 1);
@@ -292,6 +429,7 @@ int main(int argc, char** argv) {
   RUN(a_failing_callback_of_rank_0_fails_on_all, 0, 1, n);
   if (n > 1) {
     RUN(different_sizes_fail_on_all, 0, 1, 1);
+    RUN(different_layouts_fail_on_all, 0, 1, 1);
     RUN(fencing_with_a_window_freed_elsewhere_fails, 0, 1, 1);
     RUN(fencing_with_the_dead_fails, 1U << (n - 1), 1, 1);
     RUN(a_pair_fence_with_the_dead_is_told_by_its_partner, 1U << (n - 1), 1, 1);

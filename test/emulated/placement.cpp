@@ -20,9 +20,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "shm/options.hpp"
 #include "shm/os/mapping.hpp"
 #include "shm/os/memory_node.hpp"
 #include "shm/os/placement.hpp"
+#include "shm/os/topology.hpp"
 
 namespace {
 
@@ -107,6 +109,9 @@ void check_processors(std::vector<int> const& node_of_processor) {
     check(os::current_node() == node_of_processor[processor],
           "processor " + std::to_string(processor) + " is on node " +
               std::to_string(os::current_node()));
+    int const number = os::current_processor();
+    check(os::domain_of(shm::domain::numa, number) == node_of_processor[processor],
+          "processor " + std::to_string(number) + " belongs to that node in /sys");
   }
 }
 

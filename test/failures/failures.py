@@ -311,7 +311,8 @@ def namespaces(tests):
     need("unshare", "setpriv")
     ok = "^ok "
     steps = ["comm", "window=64k", "write", "check", "window=1m", "write", "check", "drop", "comm",
-             "window=64", "fence=5"]
+             "window=64", "fence=5", "comm", "split=0", "window=64k", "write", "check", "comm",
+             "split=0,1", "window=64k", "write", "check"]
     all_ok = [ok] * len(steps)
     other_shm = "unshare -m sh -c 'mount -t tmpfs none /dev/shm && exec \"$@\"' sh"
     user = "setpriv --reuid 65534 --regid 65534 --clear-groups"
@@ -335,6 +336,12 @@ def namespaces(tests):
                    steps, all_ok, ranks=3)
     tests.case("two ranks need the socket", ["--prefix", "1", "unshare -U -r", "--prefix", "2",
                                              "unshare -pf --mount-proc"], steps, all_ok, ranks=4)
+    # Ranks 1 and 2 reach rank 0, but not each other.
+    tests.case("a split that puts strangers together, and one that does not",
+               ["--prefix", "1", "unshare -pf --mount-proc", "--prefix", "2", "unshare -n"],
+               ["comm", "split=0,1,1,0", "agree", "split=0,1,2,1", "window=64k", "write", "check"],
+               [ok, r"^error .*rank [12] of 4: splitting a group: ranks cannot share memory: counting"
+                    r" the ranks of this color alone: these cannot .*: 1( \(.*\))?; ", *[ok] * 5], ranks=4)
     for rank in (0, 1):
         tests.case(f"PID and network namespaces for rank {rank}",
                    ["--prefix", str(rank), "unshare -n -pf --mount-proc"], ["comm", "comm"],

@@ -76,7 +76,7 @@ LEAVES_NAME = ("unlink", "unlinkat")
 TRIES = 4
 
 RANKS = 3  # one has the fault; the other two are compared
-CREATE = ["begin", "comm", "window=64", "reader=600k", "end"]
+CREATE = ["begin", "comm", "split=0", "window=64", "reader=600k", "end"]
 USE = ["write", "check", "fence=3"]
 
 Call = collections.namedtuple("Call", "name number when text is_own waits")

@@ -1,6 +1,7 @@
 /// @file
-/// Kills forked ranks at random moments while they create communicators and windows and fence, and
-/// checks that the survivors agree on what has happened, that none hangs and that nothing is left.
+/// Kills forked ranks at random moments while they create communicators and windows, split and
+/// fence, and checks that the survivors agree on what has happened, that none hangs and that
+/// nothing is left.
 
 #include <algorithm>
 #include <array>
@@ -89,6 +90,7 @@ enum class step : std::uint32_t {
   fence,
   agree,
   barrier,
+  split,
   destroying,
   new_communicator,
   new_window,
@@ -96,9 +98,9 @@ enum class step : std::uint32_t {
   done,
 };
 
-constexpr std::array<std::string_view, 11> step_names = {
-    "starting",   "communicator",     "window",     "fence",     "agree", "barrier",
-    "destroying", "new communicator", "new window", "new fence", "done"};
+constexpr std::array<std::string_view, 12> step_names = {
+    "starting", "communicator", "window",           "fence",      "agree",     "barrier",
+    "split",    "destroying",   "new communicator", "new window", "new fence", "done"};
 
 /// Room in which a rank tells the parent what it does and how it ended.
 struct alignas(shm::line_bytes) report {
@@ -173,6 +175,10 @@ void enter(report& own, step what) {
     if (i % 5 == 0) {
       enter(own, step::barrier);
       node.barrier();
+    }
+    if (i % 2 == 0) {
+      enter(own, step::split);
+      node.split(node.rank() % 2, -node.rank());
     }
     enter(own, step::destroying);
     own.iterations = i;

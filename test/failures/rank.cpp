@@ -45,6 +45,8 @@ Does the steps in order, whatever becomes of them, and prints a line for each:
   ok STEP | error STEP: TEXT | skipped STEP: REASON
 
   comm              creates a communicator in place of the present one
+  split=C,C,...     splits the communicator by each rank's color, and goes on with this rank's part of
+                    it; the last C is for all further ranks
   window=B,B,...    creates a window of B bytes (suffixes k, m, g) on each rank; the last B is for
                     all further ranks. Windows are kept until `drop`.
   sparse=B,B,...    the same without populating it
@@ -109,31 +111,19 @@ class player {
   /// Does one step; throws what it throws.
   void play(std::string_view name, std::string_view value) {
     static std::map<std::string_view, void (player::*)(std::string_view)> const steps = {
-        {"comm", &player::make_group},
-        {"window", &player::make_window},
-        {"sparse", &player::make_sparse},
-        {"reader", &player::make_reader},
-        {"write", &player::write},
-        {"check", &player::check},
-        {"fence", &player::fence},
-        {"fence_ms", &player::fence_long},
-        {"barrier", &player::barrier},
-        {"agree", &player::agree},
-        {"agree_fail", &player::agree_fail},
-        {"sleep_ms", &player::sleep},
-        {"fill", &player::fill},
-        {"unfill", &player::unfill},
-        {"drop", &player::drop},
-        {"leave", &player::leave},
-        {"survivors", &player::survivors},
-        {"refuse", &player::refuse},
-        {"flat", &player::flat},
-        {"begin", &player::begin},
-        {"end", &player::end},
-        {"maps_left", &player::use_maps},
-        {"unmap", &player::unmap},
-        {"dumped", &player::make_dumped},
-        {"abort", &player::abort},
+        {"comm", &player::make_group},     {"split", &player::split},
+        {"window", &player::make_window},  {"sparse", &player::make_sparse},
+        {"reader", &player::make_reader},  {"write", &player::write},
+        {"check", &player::check},         {"fence", &player::fence},
+        {"fence_ms", &player::fence_long}, {"barrier", &player::barrier},
+        {"agree", &player::agree},         {"agree_fail", &player::agree_fail},
+        {"sleep_ms", &player::sleep},      {"fill", &player::fill},
+        {"unfill", &player::unfill},       {"drop", &player::drop},
+        {"leave", &player::leave},         {"survivors", &player::survivors},
+        {"refuse", &player::refuse},       {"flat", &player::flat},
+        {"begin", &player::begin},         {"end", &player::end},
+        {"maps_left", &player::use_maps},  {"unmap", &player::unmap},
+        {"dumped", &player::make_dumped},  {"abort", &player::abort},
     };
     auto const found = steps.find(name);
     if (found == steps.end()) throw std::invalid_argument("unknown step");
@@ -157,6 +147,9 @@ class player {
   void make_group(std::string_view) {
     leave({});
     group_.emplace(shm::communicator(oob_));
+  }
+  void split(std::string_view colors) {
+    group_ = group().split(static_cast<int>(part_of(colors, oob_.rank())));
   }
   void make_window(std::string_view sizes) {
     windows_.emplace_back(group(), part_of(sizes, oob_.rank()));
@@ -204,7 +197,7 @@ class player {
     if (number_of(rank) == static_cast<std::uint64_t>(oob_.rank())) std::abort();
   }
   void write(std::string_view) {
-    std::ranges::fill(window().local(), static_cast<unsigned char>(oob_.rank() + 1));
+    std::ranges::fill(window().local(), static_cast<unsigned char>(window().rank() + 1));
   }
   void check(std::string_view) {
     window().fence();

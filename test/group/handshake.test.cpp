@@ -1,6 +1,5 @@
 #include "shm/group/handshake.hpp"
 
-#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <cstddef>
@@ -15,6 +14,7 @@
 #include "support/exits.hpp"
 #include "support/faulty_oob.hpp"
 #include "support/ranks.hpp"
+#include "support/strangers.hpp"
 
 using namespace shm;
 using shm_test::contains;
@@ -23,6 +23,7 @@ using shm_test::fault;
 using shm_test::faulty_oob;
 using shm_test::findings;
 using shm_test::lying_oob;
+using shm_test::make_strangers;
 using shm_test::notes;
 using shm_test::on_ranks;
 
@@ -39,19 +40,6 @@ bool is_in_step(group& node) {
     if (all[static_cast<std::size_t>(rank)] != static_cast<std::byte>(0xa0 + rank)) return false;
   }
   return true;
-}
-
-/// Keeps rank 0's descriptors from the other ranks, as another user's would be.
-void make_strangers(group& node) {
-  node.barrier();
-  if (::geteuid() == 0) {
-    constexpr uid_t nobody = 65534;
-    if (node.rank() != 0) [[maybe_unused]]
-      auto const done = ::setresuid(nobody, nobody, nobody);
-  } else if (node.rank() == 0) {
-    ::prctl(PR_SET_DUMPABLE, 0);
-  }
-  node.barrier();
 }
 
 /// Makes a group whose bootstrap fails on rank `failing` in call `at`; checks that all ranks get

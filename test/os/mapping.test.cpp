@@ -144,6 +144,22 @@ TEST_CASE("assigning to a mapping unmaps what it had once both are gone") {
   });
 }
 
+TEST_CASE("reserved address space is aligned, has no page, and gives all back") {
+  shm_test::in_child([](shm_test::findings& found) {
+    auto const alignment = 64 * page;
+    auto const before = os::mapping_count();
+    {
+      auto const range = mapping::reserved(3 * page, alignment, PROT_READ | PROT_WRITE);
+      RANK_CHECK(found, reinterpret_cast<std::uintptr_t>(range.bytes().data()) % alignment == 0);
+      RANK_CHECK(found, range.bytes().size() == 3 * page);
+      RANK_CHECK(found, resident_pages(range.bytes()) == 0);
+      RANK_CHECK(found, !is_mapped(range.bytes().data() + 3 * page));
+      range.bytes().back() = std::byte{1};
+    }
+    RANK_CHECK(found, os::mapping_count() == before);
+  });
+}
+
 TEST_CASE("more than the address space is out of memory, with the size and a remedy") {
   auto const file = anonymous(page);
   auto const refused = shm_test::failure_of([&] { mapping(file.number(), std::size_t{1} << 61U); });

@@ -52,6 +52,10 @@ static_assert(!std::is_constructible_v<window, shm::group const&, int>);
 static_assert(!std::is_constructible_v<window, shm::group&, double>);
 static_assert(!std::is_constructible_v<window, shm::group&>);
 
+// What a group is split into is a group.
+static_assert(std::same_as<decltype(std::declval<shm::group&>().split(0)), shm::group>);
+static_assert(std::same_as<decltype(std::declval<communicator&>().split_by({})), shm::group>);
+
 // A const window is read only.
 template <class Window>
 using local_span = decltype(std::declval<Window&>().local());

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <fstream>
@@ -15,6 +16,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -148,25 +150,31 @@ std::vector<behaviour> window_behaviours() {
         w.fence();
       });
 
-  add("a rank out of range is a local error, and the window goes on",
-      [](shm::group& node, findings& found) {
-        shm::window<int, Policy> w(node, 1);
-        for (int const bad :
-             {-1, node.size(), std::numeric_limits<int>::max(), std::numeric_limits<int>::min()}) {
-          std::array const peers{node.rank(), bad};
-          for (auto const& refused :
-               {failure_of([&] { (void)w.at(bad); }),
-                failure_of([&] { (void)std::as_const(w).at(bad); }),
-                failure_of([&] { w.fence(bad); }), failure_of([&] { w.fence(peers); })}) {
-            RANK_CHECK(found, refused.cause == shm::errc::invalid_argument);
-            RANK_CHECK(found, refused.rank == node.rank());
-            RANK_CHECK(found,
-                       refused.subject.view().find(std::to_string(bad)) != std::string_view::npos);
-          }
-        }
-        RANK_CHECK(found, w.at(node.rank()).data() == w.local().data());
-        w.fence();
-      });
+  add("a rank out of range is a local error, and the window goes on", [](shm::group& node,
+                                                                         findings& found) {
+    shm::window<int, Policy> w(node, 1);
+    for (int const bad :
+         {-1, node.size(), std::numeric_limits<int>::max(), std::numeric_limits<int>::min()}) {
+      std::array const peers{node.rank(), bad};
+      for (auto const& refused :
+           {failure_of([&] { (void)w.at(bad); }),
+            failure_of([&] { (void)std::as_const(w).at(bad); }), failure_of([&] { w.fence(bad); }),
+            failure_of([&] { w.fence(peers); }), failure_of([&] { w.post(bad); }),
+            failure_of([&] { w.wait(bad); }), failure_of([&] { (void)w.try_wait(bad); }),
+            failure_of([&] { (void)w.wait_for(bad, std::chrono::hours(1)); }),
+            failure_of([&] { (void)w.wait_any(peers); })}) {
+        RANK_CHECK(found, refused.cause == shm::errc::invalid_argument);
+        RANK_CHECK(found, refused.rank == node.rank());
+        RANK_CHECK(found,
+                   refused.subject.view().find(std::to_string(bad)) != std::string_view::npos);
+      }
+    }
+    auto const refused = failure_of([&] { (void)w.wait_any({}); });
+    RANK_CHECK(found, refused.cause == shm::errc::invalid_argument);
+    RANK_CHECK(found, refused.rank == node.rank());
+    RANK_CHECK(found, w.at(node.rank()).data() == w.local().data());
+    w.fence();
+  });
 
   add("pairs of ranks and rings of ranks meet, whatever others do",
       [](shm::group& node, findings& found) {
@@ -192,6 +200,169 @@ std::vector<behaviour> window_behaviours() {
           w.fence(std::span<int const>{});
         }
         w.fence();
+      });
+
+  add("what a rank wrote before its post is seen by the next in a ring that waits for it",
+      [](shm::group& node, findings& found) {
+        shm::window<int, Policy> w(node, 1);
+        int const n = node.size();
+        int const before = (node.rank() + n - 1) % n;
+        int const after = (node.rank() + 1) % n;
+        for (int round = 1; round <= 100; ++round) {
+          w.local()[0] = round * 100 + node.rank();
+          w.post(after);
+          w.wait(before);
+          RANK_CHECK(found, std::as_const(w)[before][0] == round * 100 + before);
+          w.post(before);  // that it has been read
+          w.wait(after);
+        }
+        w.fence();
+      });
+
+  add("as many posts are waited for as were made, in each window and ordered pair of ranks",
+      [](shm::group& node, findings& found) {
+        std::array<shm::window<int, Policy>, 2> windows{shm::window<int, Policy>(node, 1),
+                                                        shm::window<int, Policy>(node, 1)};
+        auto const count = [](int window, int from, int to) { return 1 + window + from * 2 + to; };
+        for (int round = 0; round < 3; ++round) {
+          for (int i = 0; i < 2; ++i) {
+            auto& w = windows[static_cast<std::size_t>(i)];
+            for (int to = 0; to < node.size(); ++to) {
+              for (int left = count(i, node.rank(), to); left > 0; --left) w.post(to);
+            }
+          }
+          for (int i = 1; i >= 0; --i) {
+            auto& w = windows[static_cast<std::size_t>(i)];
+            for (int from = 0; from < node.size(); ++from) {
+              for (int left = count(i, from, node.rank()); left > 0; --left) w.wait(from);
+            }
+          }
+          windows[0].fence();  // nobody has begun the next round
+          for (auto& w : windows) {
+            for (int from = 0; from < node.size(); ++from) RANK_CHECK(found, !w.try_wait(from));
+          }
+          windows[0].fence();
+        }
+      });
+
+  add("posts count apart from fences, and both go on beside each other",
+      [](shm::group& node, findings& found) {
+        shm::window<int, Policy> w(node, 1);
+        int const peer = node.size() - 1 - node.rank();
+        for (int round = 0; round < 20; ++round) {
+          w.post(peer);
+          w.fence();
+          w.post(peer);
+          w.fence(peer);
+          RANK_CHECK(found, w.try_wait(peer));
+          w.fence(peer);
+          w.fence();
+          RANK_CHECK(found, w.try_wait(peer));
+          RANK_CHECK(found, !w.try_wait(peer));
+          w.fence();
+        }
+      });
+
+  add("a wait whose time is over consumes no post, and one in time does",
+      [](shm::group& node, findings& found) {
+        using namespace std::chrono_literals;
+        shm::window<int, Policy> w(node, 1);
+        int const peer = (node.rank() + 1) % node.size();
+        int const other = (node.rank() + node.size() - 1) % node.size();
+        RANK_CHECK(found, !w.wait_for(peer, 0s));
+        RANK_CHECK(found, !w.wait_for(peer, -1h));
+        RANK_CHECK(found, !w.wait_for(peer, 1us));
+        RANK_CHECK(found, !w.wait_for(peer, std::chrono::duration<double>(0.02)));
+        w.fence();
+        for (int i = 0; i < 3; ++i) w.post(other);
+        RANK_CHECK(found, w.wait_for(peer, 1h));
+        RANK_CHECK(found, w.wait_for(peer, std::chrono::hours::max()));
+        w.fence();
+        RANK_CHECK(found, w.wait_for(peer, -1s));
+        RANK_CHECK(found, !w.wait_for(peer, 0s));
+        w.fence();
+      });
+
+  add("a wait for any rank hears every post of all that post, and each has its turn",
+      [](shm::group& node, findings& found) {
+        constexpr int posts = 50;
+        shm::window<int, Policy> w(node, posts);
+        std::vector<int> everybody(static_cast<std::size_t>(node.size()));
+        std::iota(everybody.begin(), everybody.end(), 0);
+        for (int i = 0; i < posts; ++i) {
+          w.local()[static_cast<std::size_t>(i)] = 1000 * node.rank() + i;
+          w.post(0);
+        }
+        w.fence();
+        std::vector<int> heard(everybody.size());
+        for (int i = 0; node.rank() == 0 && i < posts * node.size(); ++i) {
+          int const from = w.wait_any(everybody);
+          int const at = heard[static_cast<std::size_t>(from)]++;
+          RANK_CHECK(found, at < posts);
+          auto const theirs = std::as_const(w)[from];
+          RANK_CHECK(found, theirs[static_cast<std::size_t>(at % posts)] == 1000 * from + at);
+          RANK_CHECK(found, std::ranges::max(heard) - std::ranges::min(heard) <= 1);
+        }
+        for (int from = 0; from < node.size(); ++from) RANK_CHECK(found, !w.try_wait(from));
+        w.fence();
+      });
+
+  add("a rank that has left is heard until its last post, and the others post on",
+      [](shm::group& node, findings& found) {
+        using namespace std::chrono_literals;
+        int const lost = node.size() - 1;
+        if (lost == 0) return;
+        shm::window<int, Policy> w(node, 1);
+        if (node.rank() == lost) {
+          w.local()[0] = 77;
+          for (int to = 0; to < lost; ++to) {
+            for (int i = 0; i < 4; ++i) w.post(to);
+          }
+          w = {};
+          node.barrier();
+          return;
+        }
+        auto const must_miss = [&](auto wait) {
+          bool is_right = false;
+          try {
+            wait();
+          } catch (shm::error const& e) {
+            is_right = e.code() == shm::errc::peer_left && e.rank() == lost && !e.is_agreed() &&
+                       e.where() == shm::operation::wait;
+          }
+          RANK_CHECK(found, is_right);
+        };
+        std::array const both{node.rank(), lost};
+        std::this_thread::sleep_for(20ms);  // so that it has often left by now
+        w.wait(lost);
+        RANK_CHECK(found, std::as_const(w)[lost][0] == 77);
+        RANK_CHECK(found, w.wait_any(both) == lost);
+        RANK_CHECK(found, w.wait_for(lost, 1h));
+        while (!w.wait_for(lost, 0s)) std::this_thread::yield();
+        must_miss([&] { w.wait(lost); });
+        must_miss([&] { (void)w.wait_any(both); });
+        must_miss([&] {
+          while (!w.try_wait(lost)) std::this_thread::yield();
+        });
+        must_miss([&] {
+          while (!w.wait_for(lost, 1ms)) std::this_thread::yield();
+        });
+        // Nor does it disturb the others that somebody has missed it in a fence.
+        auto const refused = failure_of([&] { w.fence(lost); });
+        RANK_CHECK(found, refused.cause == shm::errc::peer_left && refused.rank == lost);
+        int const after = (node.rank() + 1) % lost;
+        int const before = (node.rank() + lost - 1) % lost;
+        for (int i = 0; i < 3; ++i) {
+          if (node.rank() == 0) std::this_thread::sleep_for(15ms);  // for so long others look
+          w.local()[0] = i;
+          w.post(after);
+          w.wait(before);
+          RANK_CHECK(found, std::as_const(w)[before][0] == i);
+          w.post(before);
+          w.wait(after);
+        }
+        w.post(lost);    // which nobody hears
+        node.barrier();  // the group itself is whole
       });
 
   add("bad arguments on one rank are the same error on all, and the group goes on",
@@ -270,6 +441,10 @@ std::vector<behaviour> window_behaviours() {
       RANK_CHECK(found, failure_of([&] { empty->fence(); }).cause == shm::errc::empty);
       RANK_CHECK(found, failure_of([&] { empty->fence(0); }).cause == shm::errc::empty);
       RANK_CHECK(found, failure_of([&] { (void)empty->at(0); }).cause == shm::errc::empty);
+      RANK_CHECK(found, failure_of([&] { empty->post(0); }).cause == shm::errc::empty);
+      RANK_CHECK(found, failure_of([&] { empty->wait(0); }).cause == shm::errc::empty);
+      RANK_CHECK(found, failure_of([&] { (void)empty->try_wait(0); }).cause == shm::errc::empty);
+      RANK_CHECK(found, failure_of([&] { (void)empty->wait_any({}); }).cause == shm::errc::empty);
       RANK_CHECK(found, failure_of([&] { (void)empty->residency(); }).cause == shm::errc::empty);
     }
     shm::group none;

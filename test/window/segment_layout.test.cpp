@@ -41,7 +41,9 @@ TEST_CASE("the parts of a header do not overlap, whatever the number of ranks") 
       CHECK(at.blocks_at >= at.lines_at + n * shm::line_bytes);
       CHECK(at.peers_at >= at.blocks_at + n * sizeof(block_entry));
       CHECK(at.peers_at % shm::line_bytes == 0);
-      CHECK(at.data_at >= at.peers_at + n * n * sizeof(std::uint32_t));
+      CHECK(at.posts_at >= at.peers_at + n * n * sizeof(std::uint32_t));
+      CHECK(at.posts_at % shm::line_bytes == 0);
+      CHECK(at.data_at >= at.posts_at + n * n * sizeof(std::uint32_t));
       CHECK(at.data_at % page_bytes == 0);
     }
   }

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "shm/base/hash.hpp"
 #include "shm/base/text.hpp"
 #include "shm/options.hpp"
 
@@ -18,35 +19,37 @@ namespace shm::inline v1 {
 struct settings {
   shm::backend backend = shm::backend::posix;
   fence_algorithm fence = fence_algorithm::automatic;
-  /// The number that fences and agreements count on from. All of them wrap around at 2^32; another
-  /// start than 0 serves to try that.
+  /// The number that fences, signals and agreements count on from. All of them wrap around at 2^32;
+  /// another start than 0 serves to try that.
   std::uint32_t first_number = 0;
   shm::pages pages = shm::pages::base;  ///< of the backend sls where it is chosen at run time
   shm::memory memory = shm::memory::ordinary;  ///< likewise
   bool is_verbose = false;                     ///< whether rank 0 tells of each window
   /// Which nodes have high-bandwidth memory, as a list "2,16-31"; empty: as the machine says.
   fixed_text<100> high_bandwidth_nodes{};
+  collective_algorithm allreduce = collective_algorithm::automatic;
+  collective_algorithm bcast = collective_algorithm::automatic;
+  collective_algorithm alltoall = collective_algorithm::automatic;
 
   friend bool operator==(settings const& a, settings const& b) noexcept {
     return a.backend == b.backend && a.fence == b.fence && a.first_number == b.first_number &&
            a.pages == b.pages && a.memory == b.memory && a.is_verbose == b.is_verbose &&
-           a.high_bandwidth_nodes.view() == b.high_bandwidth_nodes.view();
+           a.high_bandwidth_nodes.view() == b.high_bandwidth_nodes.view() &&
+           a.allreduce == b.allreduce && a.bcast == b.bcast && a.alltoall == b.alltoall;
   }
 
   /// A number that is the same for equal settings.
-  ///
-  /// Source: the FNV-1a hash (Fowler, Noll, Vo), 64 bits.
   [[nodiscard]] std::uint64_t digest() const noexcept {
-    std::uint64_t hash = 0xcbf29ce484222325U;
-    auto const mix = [&hash](std::uint64_t word) { hash = (hash ^ word) * 0x100000001b3U; };
+    sequence_hash hash;
     for (auto const word :
          {static_cast<std::uint32_t>(backend), static_cast<std::uint32_t>(fence), first_number,
           static_cast<std::uint32_t>(pages), static_cast<std::uint32_t>(memory),
-          static_cast<std::uint32_t>(is_verbose)}) {
-      mix(word);
+          static_cast<std::uint32_t>(is_verbose), static_cast<std::uint32_t>(allreduce),
+          static_cast<std::uint32_t>(bcast), static_cast<std::uint32_t>(alltoall)}) {
+      hash.add(word);
     }
-    for (char const c : high_bandwidth_nodes.view()) mix(static_cast<unsigned char>(c));
-    return hash;
+    hash.add_each(high_bandwidth_nodes.view());
+    return hash.value();
   }
 };
 
@@ -91,9 +94,9 @@ inline bool is_on(char const* name, std::vector<std::string>& remarks) {
 
 }  // namespace detail
 
-/// Reads KUPL_SHM_TYPE, KUPL_SHM_ENABLE_HUGEPAGE, KUPL_SHM_ON_PACKAGE, KUPL_SHM_FENCE_ALGORITHM,
-/// SHM_HBM_NODES and SHM_VERBOSE. An unset or empty variable means its default; an unknown value
-/// means the default and a remark.
+/// Reads KUPL_SHM_TYPE, KUPL_SHM_ENABLE_HUGEPAGE, KUPL_SHM_ON_PACKAGE, KUPL_SHM_FENCE_ALGORITHM and
+/// those of the collectives, SHM_HBM_NODES and SHM_VERBOSE. An unset or empty variable means its
+/// default; an unknown value means the default and a remark.
 inline environment read_environment() {
   environment result;
   auto& [values, remarks] = result;
@@ -118,6 +121,23 @@ inline environment read_environment() {
        {"2", fence_algorithm::dissemination},
        {"3", fence_algorithm::counter}},
       "0 (automatic), 1 (linear), 2 (dissemination), 3 (counter)", remarks);
+  using enum collective_algorithm;
+  values.allreduce = detail::choice<collective_algorithm>(
+      "KUPL_SHM_ALLREDUCE_ALGORITHM", {{"0", automatic}, {"1", staged}, {"2", direct}},
+      "0 (automatic), 1 (staged), 2 (direct)", remarks);
+  values.bcast = detail::choice<collective_algorithm>(
+      "KUPL_SHM_BCAST_ALGORITHM",
+      {{"0", automatic},
+       {"1", direct},
+       {"2", staged},
+       {"3", automatic},
+       {"4", automatic},
+       {"5", automatic},
+       {"6", automatic}},
+      "0 (automatic), 1 (direct), 2 (staged), 3 to 6 (automatic)", remarks);
+  values.alltoall = detail::choice<collective_algorithm>(
+      "KUPL_SHM_ALLTOALL_ALGORITHM", {{"0", automatic}, {"1", direct}, {"2", staged}},
+      "0 (automatic), 1 (direct), 2 (staged)", remarks);
   auto const nodes = detail::variable("SHM_HBM_NODES");
   values.high_bandwidth_nodes = nodes;
   if (values.high_bandwidth_nodes.view() != nodes) {

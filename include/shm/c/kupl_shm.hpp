@@ -4,135 +4,23 @@
 
 #include <kupl.h>
 
+#include <atomic>
 #include <cstddef>
-#include <cstdio>
-#include <exception>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
-#include <string_view>
 #include <utility>
 
-#include "shm/c/handles.hpp"
+#include "shm/c/attach.hpp"
+#include "shm/c/calls.hpp"
+#include "shm/c/requests.hpp"
 #include "shm/communicator.hpp"
 #include "shm/error.hpp"
-#include "shm/group.hpp"
-#include "shm/oob/callback.hpp"
+#include "shm/options.hpp"
 #include "shm/policy/runtime.hpp"
 #include "shm/window.hpp"
 #include "shm/window/creation.hpp"
-
-struct kupl_shm_comm {
-  shm::group ranks = {};
-};
-
-struct kupl_shm_win {
-  kupl_shm_comm* comm;
-  shm::detail::untyped_window memory = {};
-};
-
-namespace shm::inline v1::c {
-
-/// More ranks than any machine has processors for, and few enough to count their bytes in an int.
-inline constexpr int most_ranks = 1'000'000;
-
-inline handle_set<kupl_shm_comm>& communicators() {
-  static auto* const all = new handle_set<kupl_shm_comm>;  // outlives every static destructor
-  return *all;
-}
-
-inline handle_set<kupl_shm_win>& windows() {
-  static auto* const all = new handle_set<kupl_shm_win>;
-  return *all;
-}
-
-/// Prints one line on standard error; returns KUPL_ERROR.
-inline int fail(std::string_view line) {
-  std::string text(line);
-  text.push_back('\n');
-  std::fwrite(text.data(), 1, text.size(), stderr);
-  return KUPL_ERROR;
-}
-
-/// Refuses an argument of the C function `function`: `what` names it, and says what is wrong.
-[[gnu::cold]] inline int refuse(char const* function, std::string const& what, int rank = -1,
-                                int size = 0) {
-  std::string const who =
-      rank < 0 ? "" : "rank " + std::to_string(rank) + " of " + std::to_string(size) + ": ";
-  return fail("shm: " + who + function + ": invalid argument: " + what + "; correct the call");
-}
-
-/// Whether an error says that a rank is missing: no rank that it names can print it.
-inline bool is_absence(error const& e) noexcept {
-  return e.code() == errc::peer_lost || e.code() == errc::peer_left;
-}
-
-/// Runs `f` for the C function `function`; turns what it throws into KUPL_ERROR and its message, in
-/// one line. Of an error that all ranks get, the failing rank prints it; of a missing rank, whoever
-/// `is_first` says.
-template <class F, class First>
-int guarded(char const* function, int rank, F const& f, First const& is_first) noexcept {
-  try {
-    f();
-    return KUPL_OK;
-  } catch (error const& e) {
-    bool const is_mine = !e.is_agreed() || e.rank() < 0 || e.rank() == rank;
-    if (is_absence(e) ? !is_first() : !is_mine) return KUPL_ERROR;
-    return fail(e.what());
-  } catch (std::exception const& e) {
-    return fail("shm: " + std::string(function) + ": " + e.what());
-  } catch (...) {
-    return fail("shm: " + std::string(function) + ": unknown exception of a callback");
-  }
-}
-
-/// Bootstraps through the callbacks of a C program. Copies both pointers.
-inline auto bootstrap(int size, int rank, kupl_shm_oob_cb_t callbacks, void* group) {
-  return callback_oob(
-      rank, size, [callbacks, group](std::span<std::byte const> mine, std::span<std::byte> all) {
-        return callbacks.oob_allgather(mine.data(), all.data(), static_cast<int>(mine.size()),
-                                       group, KUPL_SHM_DATATYPE_CHAR);
-      });
-}
-
-/// Returns the failure of a call without a place for its results, if any.
-inline failure null_result(char const* function, void** baseptr, kupl_shm_win_h* win) {
-  if (baseptr != nullptr && win != nullptr) return {};
-  return {
-      .cause = errc::invalid_argument,
-      .subject = std::string(function) + (baseptr == nullptr ? ": baseptr" : ": win") + " is NULL",
-      .remedy = "pass the address of a variable"};
-}
-
-/// Returns whether `comm` is a live communicator; else refuses it for `function`.
-inline bool require_live(char const* function, kupl_shm_comm* comm) {
-  if (comm != nullptr && communicators().is_live(comm)) return true;
-  refuse(function, comm == nullptr ? "comm is NULL" : "comm is no live communicator");
-  return false;
-}
-
-/// Refuses a rank that a window does not have; or the window, where it has none at all.
-[[gnu::cold]] inline int refuse_rank(char const* function, kupl_shm_win const& win, int rank) {
-  if (!win.memory.valid()) return refuse(function, "win is no live window");
-  return refuse(function,
-                "remote_rank is " + std::to_string(rank) + ", and ranks are 0 to " +
-                    std::to_string(win.memory.size() - 1),
-                win.memory.rank(), win.memory.size());
-}
-
-/// Fences with `fence(segment)`.
-template <class Fence>
-int fence_guarded(char const* function, kupl_shm_win const& win, Fence const& fence) {
-  if (!win.memory.valid()) return refuse(function, "win is no live window");
-  auto& segment = *win.memory.segment();
-  return guarded(
-      function, segment.rank(), [&] { fence(segment); },
-      [&] { return segment.is_first_to_tell(); });
-}
-
-inline void end_window(kupl_shm_win& object) noexcept { object.memory = {}; }
-
-}  // namespace shm::inline v1::c
 
 extern "C" {
 
@@ -174,6 +62,9 @@ int kupl_shm_comm_destroy(kupl_shm_comm_h comm) {
   bool const was_live = shm::c::communicators().remove(comm, [comm](kupl_shm_comm& object) {
     shm::c::windows().remove_if([comm](kupl_shm_win const& win) { return win.comm == comm; },
                                 shm::c::end_window);
+    shm::c::requests().remove_if(
+        [comm](kupl_shm_request const& request) { return request.comm == comm; },
+        shm::c::end_request);
     object.ranks = {};
   });
   return was_live ? KUPL_OK : shm::c::refuse(__func__, "comm is no live communicator");
@@ -206,6 +97,8 @@ int kupl_shm_win_alloc(size_t size, kupl_shm_comm_h comm, void** baseptr, kupl_s
   // Programs copied from the documentation read rank 0's block after this call without a fence.
   shm::detail::segment_wish wish{
       .block_bytes = size, .has_equal_blocks = true, .has_head_start = true};
+  // relaxed: it orders nothing, and a call of another thread comes before or after this one
+  wish.options.layout = shm::c::chosen_layout().load(std::memory_order_relaxed);
   try {
     // Everything that allocates comes before the window: rank 0 leaves without a system call.
     handle = shm::c::windows().add(std::make_unique<kupl_shm_win>(kupl_shm_win{.comm = comm}));
@@ -259,6 +152,89 @@ int kupl_shm_peer_fence(kupl_shm_win_h win, int remote_rank) {
   }
   return shm::c::fence_guarded(
       __func__, *win, [remote_rank](auto& segment) { segment.fence(std::span(&remote_rank, 1)); });
+}
+
+int kupl_shm_allreduce_init(void const* sendbuf, void* recvbuf, int count,
+                            kupl_shm_datatype_t datatype, kupl_shm_reduce_op_t op,
+                            kupl_shm_comm_h comm, kupl_shm_request_h* request) {
+  return shm::c::init_request(__func__, comm, request, [&](auto& ranks, auto& check) {
+    return shm::c::plan_allreduce(ranks, sendbuf, recvbuf, count, datatype, op, check);
+  });
+}
+
+int kupl_shm_bcast_init(void* buffer, int count, kupl_shm_datatype_t datatype, int root,
+                        kupl_shm_comm_h comm, kupl_shm_request_h* request) {
+  return shm::c::init_request(__func__, comm, request, [&](auto& ranks, auto& check) {
+    return shm::c::plan_bcast(ranks, buffer, count, datatype, root, check);
+  });
+}
+
+int kupl_shm_alltoall_init(void const* sendbuf, int sendcount, kupl_shm_datatype_t sendtype,
+                           void* recvbuf, int recvcount, kupl_shm_datatype_t recvtype,
+                           kupl_shm_comm_h comm, kupl_shm_request_h* request) {
+  return shm::c::init_request(__func__, comm, request, [&](auto& ranks, auto& check) {
+    return shm::c::plan_alltoall(ranks, sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype,
+                                 check);
+  });
+}
+
+int kupl_shm_request_start(kupl_shm_request_h request) {
+  if (request == nullptr) return shm::c::refuse(__func__, "request is NULL");
+  if (!shm::c::requests().is_live(request)) {
+    return shm::c::refuse(__func__, "request is no live request");
+  }
+  return shm::c::act_guarded(__func__, *request, [](auto& plan) { plan.start(); });
+}
+
+int kupl_shm_request_wait(kupl_shm_request_h request) {
+  if (request == nullptr) return shm::c::refuse(__func__, "request is NULL");
+  if (request->plan == nullptr) return shm::c::refuse(__func__, "request is no live request");
+  return shm::c::act_guarded(__func__, *request, [](auto& plan) { plan.wait(); });
+}
+
+int kupl_shm_request_free(kupl_shm_request_h request) {
+  if (request == nullptr) return shm::c::refuse(__func__, "request is NULL");
+  bool const was_live = shm::c::requests().remove(request, shm::c::end_request);
+  return was_live ? KUPL_OK : shm::c::refuse(__func__, "request is no live request");
+}
+
+int kupl_shm_info_set(kupl_info_flag_t flag, int value) {
+  if (auto const number = static_cast<int>(flag); number != KUPL_SHM_INFO_IS_CONTIG) {
+    return shm::c::refuse(
+        __func__, "flag is " + std::to_string(number) + ", and must be KUPL_SHM_INFO_IS_CONTIG");
+  }
+  if (value != 0 && value != 1) {
+    return shm::c::refuse(__func__, "value is " + std::to_string(value) + ", and must be 0 or 1");
+  }
+  auto const chosen = value == 1 ? shm::layout::contiguous : shm::layout::page_aligned;
+  shm::c::chosen_layout().store(chosen, std::memory_order_relaxed);  // as for the load
+  return KUPL_OK;
+}
+
+void* kupl_shm_attach(kupl_shm_addr_t addr, size_t size) {
+  void* address = nullptr;
+  shm::c::guarded(
+      __func__, -1,
+      [&, function = __func__] {
+        if (auto const fault = shm::c::fault_of(addr, size); !fault.empty()) {
+          shm::c::refuse(function, fault);
+          return;
+        }
+        address =
+            shm::c::attachments().add({.process = addr.src_pid,
+                                       .begin = reinterpret_cast<std::uintptr_t>(addr.src_addr),
+                                       .bytes = size});
+      },
+      [] { return true; });
+  return address;
+}
+
+void kupl_shm_detach(void* ptr) {
+  if (ptr == nullptr) {
+    shm::c::refuse(__func__, "ptr is NULL");
+  } else if (!shm::c::attachments().remove(ptr)) {
+    shm::c::refuse(__func__, "ptr is not attached, or not any more");
+  }
 }
 
 }  // extern "C"

@@ -9,6 +9,7 @@
 #include "shm/base/settings.hpp"
 #include "shm/base/size.hpp"
 #include "shm/error.hpp"
+#include "shm/options.hpp"
 #include "shm/os/attach.hpp"
 #include "shm/os/control_group.hpp"
 #include "shm/os/process.hpp"
@@ -24,7 +25,7 @@ namespace shm::inline v1::detail {
 inline constexpr std::uint64_t control_magic = 0x6c727463206d6873U;
 
 /// Arguments of a collective call that must be the same on every rank, or that all must know.
-using call_arguments = std::array<std::uint64_t, 8>;
+using call_arguments = std::array<std::uint64_t, 12>;
 
 /// One rank's vote in one agreement.
 struct alignas(line_bytes) ballot {
@@ -58,8 +59,9 @@ struct control_header {
   std::uint32_t layout = 0;
   std::int32_t ranks = 0;
   os::identifier nonce{};
-  shm::settings settings{};  ///< rank 0's; what was automatic is decided by the first agreement
-  sync::patience patience{};
+  shm::settings settings{};        ///< rank 0's, as they were given
+  fence_algorithm fence_in_use{};  ///< decided by the first agreement, as are `spins`
+  std::uint32_t spins = 0;         ///< see sync::patience
   alignas(line_bytes) phase stage = phase::exchanging;
   /// Of even and odd epochs; see agreement.hpp. Two, since a death can decide the next epoch before
   /// every rank has read this one's.
@@ -73,7 +75,8 @@ struct control_header {
 
 /// What one rank brings to a gathering.
 struct alignas(line_bytes) scratch {
-  std::uint32_t number = 0;      ///< of the group's fence that makes it visible
+  std::uint32_t number = 0;  ///< of the group's fence that makes it visible
+  operation where = operation::none;
   std::uint32_t is_refused = 0;  ///< 1: the rank cannot take the result
   std::uint64_t length = 0;      ///< of the whole block in bytes
   std::array<std::byte, 1024> bytes{};

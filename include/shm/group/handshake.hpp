@@ -48,9 +48,12 @@ namespace shm::inline v1::detail {
 /// is that rank's failure; see `greeting_exchange` for how it keeps its turn.
 class handshake {
  public:
-  handshake(out_of_band_ref oob, std::optional<shm::settings> given)
+  /// `where` is what errors say that was going on.
+  handshake(out_of_band_ref oob, std::optional<shm::settings> given,
+            operation where = operation::create_communicator)
       : oob_(oob),
         given_(given),
+        where_(where),
         exchange_(oob, [this](std::uint32_t stage) { return has_anyone_passed(stage); }) {}
   handshake(handshake const&) = delete;
   handshake& operator=(handshake const&) = delete;
@@ -319,7 +322,7 @@ class handshake {
 
   /// The last word: an agreement in the block. Rank 0 fixes what was left to be chosen.
   void finish(environment const& environment) {
-    proposal mine{.where = operation::create_communicator};
+    proposal mine{.where = where_};
     if (auto const& own = exchange_.own_failure()) mine.cause = *own;
     auto& header = state_->header();
     auto const first = header.settings.first_number;
@@ -328,9 +331,10 @@ class handshake {
       os::processor_set processors;
       for (int r = 0; r < size(); ++r) processors |= state_->block().desk_of(r).processors;
       int const count = processors.count();
-      header.settings.fence = sync::choose_fence(header.settings.fence, size(), count);
-      header.patience = size() <= count ? sync::patience::with_own_processor()
-                                        : sync::patience::with_shared_processor();
+      header.fence_in_use = sync::choose_fence(header.settings.fence, size(), count);
+      header.spins = (size() <= count ? sync::patience::with_own_processor()
+                                      : sync::patience::with_shared_processor())
+                         .spins;
       for (auto& line : state_->block().lines()) {
         line.arrived = first;
         line.rounds.fill(first);
@@ -345,6 +349,7 @@ class handshake {
 
   /// Warns of values in the environment that have no meaning, or that differ. Rank 0 only.
   void report(environment const& environment) const {
+    if (where_ == operation::split) return;  // the settings are the parent's, which has told
     for (auto const& remark : environment.remarks) warn(0, size(), remark);
     if (auto const list = environment.values.high_bandwidth_nodes.view(); !list.empty()) {
       auto const remark = os::memory_nodes("/sys", list).remark();
@@ -362,11 +367,12 @@ class handshake {
 
   [[noreturn]] void throw_first_failure() const {
     throw error(exchange_.first_failure().value_or(failure{.cause = errc::bootstrap_failed}),
-                {.where = operation::create_communicator, .size = size(), .agreed = true});
+                {.where = where_, .size = size(), .agreed = true});
   }
 
   out_of_band_ref oob_;
   std::optional<shm::settings> given_;
+  operation where_;
   greeting_exchange exchange_;
   os::shared_object object_;
   os::file_descriptor listener_;

@@ -16,6 +16,9 @@
 #include "shm/base/size.hpp"
 #include "shm/error.hpp"
 #include "shm/group/control_block.hpp"
+#include "shm/group/live_memory.hpp"
+#include "shm/group/progress.hpp"
+#include "shm/options.hpp"
 #include "shm/os/attach.hpp"
 #include "shm/os/control_group.hpp"
 #include "shm/os/descriptor_passing.hpp"
@@ -35,6 +38,8 @@ struct descriptor_channel {
   std::vector<std::pair<int, os::file_descriptor>> peers;  ///< on rank 0: rank and socket
   os::file_descriptor to_root;                             ///< on such a rank: to rank 0
 };
+
+class segment;
 
 /// In what memory can be lesser than was asked for.
 enum class lesser : std::size_t { pages, memory, place };
@@ -56,8 +61,20 @@ class group_state {
   [[nodiscard]] control_block const& block() const noexcept { return block_; }
   [[nodiscard]] control_header& header() const noexcept { return block_.header(); }
   [[nodiscard]] shm::settings const& settings() const noexcept { return header().settings; }
-  [[nodiscard]] sync::patience patience() const noexcept { return header().patience; }
+  /// How the group and its windows wait for all ranks.
+  [[nodiscard]] fence_algorithm fence_in_use() const noexcept { return header().fence_in_use; }
+  /// How this rank waits: meanwhile it does what others may wait for.
+  [[nodiscard]] sync::patience patience() noexcept {
+    return {.spins = header().spins,
+            .meanwhile =
+                [](void* self) noexcept { advance_all(static_cast<group_state*>(self)->begun_); },
+            .context = this};
+  }
+  /// What this rank has begun and others may wait for.
+  [[nodiscard]] begun_work*& begun() noexcept { return begun_; }
   [[nodiscard]] descriptor_channel& channel() noexcept { return channel_; }
+  /// The group's windows that are live in this process.
+  [[nodiscard]] live_memory<segment>& windows() noexcept { return windows_; }
 
   /// Whether this process made the state: false in a forked child, which must leave no marks.
   [[nodiscard]] bool is_owner() const noexcept { return ::getpid() == owner_; }
@@ -95,6 +112,12 @@ class group_state {
     if (found.why == sync::standing::dead) found = header().deaths.settle(found);
     found = verdict.settle(found);
     if (found.why == sync::standing::dead) lost_.settle(found);
+    return found;
+  }
+  /// Settles on a death, where there is no memory that it is reported about.
+  sync::absence settle_death(int rank) noexcept {
+    auto const found = header().deaths.settle({sync::standing::dead, rank});
+    lost_.settle(found);
     return found;
   }
   /// Settles what all ranks report about the group itself.
@@ -216,6 +239,8 @@ class group_state {
   control_block block_;
   os::life_lock life_;
   descriptor_channel channel_;
+  live_memory<segment> windows_;
+  begun_work* begun_ = nullptr;
   int rank_;
   int size_;
   pid_t owner_;

@@ -46,23 +46,30 @@ class mapping {
   mapping(int descriptor, std::size_t bytes)
       : mapping(map(nullptr, bytes, MAP_SHARED, descriptor), bytes) {}
 
-  /// The same at an address that is a multiple of `alignment`, a power of two. The kernel puts
-  /// transparent huge pages only where address and offset agree so.
-  static mapping aligned(int descriptor, std::size_t bytes, std::size_t alignment) {
-    if (alignment <= base_page_bytes()) return {descriptor, bytes};
+  /// Takes address space at a multiple of `alignment`, a power of two: private memory of which no
+  /// page exists yet, and without access unless `protection` gives some.
+  ///
+  /// Errors: errc::size_overflow; errc::limit_reached and errc::out_of_memory as for a descriptor.
+  static mapping reserved(std::size_t bytes, std::size_t alignment, int protection = PROT_NONE) {
     auto const room = checked_add(bytes, alignment);
     if (!room) throw error({.cause = errc::size_overflow, .subject = bytes_in_words(bytes)});
     constexpr int nothing = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-    mapping reserved(map(nullptr, *room, nothing, -1, PROT_NONE), *room);
-    auto const first = reinterpret_cast<std::uintptr_t>(reserved.bytes_.data());
+    auto* const all = map(nullptr, *room, nothing, -1, protection);
+    auto const first = reinterpret_cast<std::uintptr_t>(all);
     auto const before = *round_up(first, alignment) - first;
-    auto* const address = reserved.bytes_.data() + before;
-    mapping result(map(address, bytes, MAP_SHARED | MAP_FIXED, descriptor), bytes);
     // What lies around it goes; the address range is this object's own now.
-    if (before > 0) ::munmap(reserved.bytes_.data(), before);
+    if (before > 0) ::munmap(all, before);
     auto const end = *round_up(before + bytes, base_page_bytes());
-    if (end < *room) ::munmap(reserved.bytes_.data() + end, *room - end);
-    reserved.bytes_ = {};
+    if (end < *room) ::munmap(all + end, *room - end);
+    return {all + before, bytes};
+  }
+
+  /// Maps the first `bytes` bytes of an object at an address that is a multiple of `alignment`, a
+  /// power of two. The kernel puts transparent huge pages only where address and offset agree so.
+  static mapping aligned(int descriptor, std::size_t bytes, std::size_t alignment) {
+    if (alignment <= base_page_bytes()) return {descriptor, bytes};
+    auto result = reserved(bytes, alignment);
+    map(result.bytes_.data(), bytes, MAP_SHARED | MAP_FIXED, descriptor);
     return result;
   }
 

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <type_traits>
 
+#include "shm/base/hash.hpp"
 #include "shm/base/settings.hpp"
 #include "shm/error.hpp"
 #include "shm/options.hpp"
@@ -197,30 +198,21 @@ class segment_policy_ref {
   }
 
  private:
-  /// Source: the FNV-1a hash (Fowler, Noll, Vo), 64 bits.
-  static constexpr std::uint64_t mix(std::uint64_t hash, unsigned char byte) noexcept {
-    return (hash ^ byte) * 0x100000001b3U;
-  }
-
   template <class Policy>
   static std::uint64_t signature_of(Policy const& policy) noexcept {
-    std::uint64_t hash = 0xcbf29ce484222325U;
-    for (char const c : std::string_view{Policy::name}) {
-      hash = mix(hash, static_cast<unsigned char>(c));
-    }
+    sequence_hash hash;
+    hash.add_each(std::string_view{Policy::name});
     if constexpr (requires { policy.signature(); }) {
       static_assert(noexcept(policy.signature()),
                     "a segment policy's signature() must be noexcept");
-      return hash ^ policy.signature();
+      return hash.value() ^ policy.signature();
     } else if constexpr (!std::is_empty_v<Policy>) {
       static_assert(std::has_unique_object_representations_v<Policy>,
                     "a segment policy with options needs either no padding among them, or a member "
                     "signature(), so that the ranks can compare their options");
-      for (auto const byte : std::as_bytes(std::span(&policy, 1))) {
-        hash = mix(hash, static_cast<unsigned char>(byte));
-      }
+      hash.add_each(std::as_bytes(std::span(&policy, 1)));
     }
-    return hash;
+    return hash.value();
   }
 
   void const* policy_;

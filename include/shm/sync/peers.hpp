@@ -1,34 +1,22 @@
 #pragma once
 /// @file A fence of a rank with some of its peers, over plain memory that they share.
 
-#include <cstddef>
-#include <cstdint>
 #include <optional>
 #include <span>
 
 #include "shm/base/size.hpp"
 #include "shm/sync/arrival.hpp"
+#include "shm/sync/pair_table.hpp"
 #include "shm/sync/wait.hpp"
 
 namespace shm::inline v1::sync {
 
-/// One rank's view of the table of posts. Row r, written by rank r alone, counts for each peer how
-/// often r has met it, modulo 2^32; rows begin on a line.
-class peer_table {
+/// One rank's view of the meetings of pairs. In its row of the table each rank counts how often it
+/// has met each peer, modulo 2^32.
+class meetings {
  public:
-  /// Returns the bytes from one row to the next.
-  static constexpr std::size_t row_bytes(int ranks) noexcept {
-    return *round_up(static_cast<std::size_t>(ranks) * sizeof(std::uint32_t), line_bytes);
-  }
-
-  peer_table(std::byte* table, int rank, int ranks, patience how) noexcept
-      : table_(table), rank_(rank), ranks_(ranks), patience_(how) {}
-
-  /// The word in which `from` counts its meetings with `to`.
-  [[nodiscard]] std::uint32_t& word(int from, int to) const noexcept {
-    auto* const row = table_ + static_cast<std::size_t>(from) * row_bytes(ranks_);
-    return reinterpret_cast<std::uint32_t*>(row)[to];
-  }
+  meetings(pair_table table, int rank, patience how) noexcept
+      : table_(table), rank_(rank), patience_(how) {}
 
   /// Tells every peer that this rank is here, then waits until each has done the same: a ring
   /// works. The caller itself and repeated peers count once.
@@ -41,7 +29,7 @@ class peer_table {
   std::optional<absence> meet(std::span<int const> peers, Roll const& roll) noexcept {
     for (std::size_t i = 0; i < peers.size(); ++i) {
       if (is_repeated(peers, i)) continue;
-      auto& mine = word(rank_, peers[i]);
+      auto& mine = table_.word(rank_, peers[i]);
       store(mine, load_own(mine) + 1);
     }
     for (int const peer : peers) {
@@ -60,8 +48,8 @@ class peer_table {
 
   template <roll_call Roll>
   std::optional<absence> wait_for(int peer, Roll const& roll) const noexcept {
-    auto const number = load_own(word(rank_, peer));
-    auto& theirs = word(peer, rank_);
+    auto const number = load_own(table_.word(rank_, peer));
+    auto& theirs = table_.word(peer, rank_);
     auto const has_come = [&] { return reached(load(theirs), number); };
     std::optional<absence> missing;
     wait_until(patience_, has_come, [&] {
@@ -76,9 +64,8 @@ class peer_table {
     return missing;
   }
 
-  std::byte* table_;
+  pair_table table_;
   int rank_;
-  int ranks_;
   patience patience_;
 };
 

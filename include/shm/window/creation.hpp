@@ -62,12 +62,13 @@ class segment_creation {
 
   /// Errors: the same on every rank.
   std::shared_ptr<segment> run() {
-    state_.require_whole(operation::create_window);
+    state_.require_whole(wish_.where);
     for (;;) {
       auto failed = try_once();
       if (!failed) break;
       // Where the object could not be made, rank 0 has tried every kind of memory.
-      if (!is_made_ || policy_.attempts() == 1 || !is_worth_another(*failed)) throw *failed;
+      if (!is_made_ || policy_.attempts() == 1 || !is_worth_another(*failed, wish_.where))
+        throw *failed;
       fallback_.pass_over(failed->details());
     }
     result_->complete();
@@ -90,7 +91,7 @@ class segment_creation {
         "the size of a block in bytes"};
     auto const word = [](auto choice) { return static_cast<std::uint64_t>(choice); };
     proposal const mine{
-        .where = operation::create_window,
+        .where = wish_.where,
         .arguments = {wish_.element_bytes, policy_.signature(), word(wish_.options.layout),
                       word(wish_.options.prefault), word(wish_.options.core_dump),
                       word(wish_.options.place.code()), wish_.block_bytes},
@@ -108,7 +109,7 @@ class segment_creation {
       drop_object();
       return failed;
     }
-    proposal const outcome{.where = operation::create_window, .cause = try_to_join()};
+    proposal const outcome{.where = wish_.where, .cause = try_to_join()};
     auto failed = agreement(state_).settle(outcome, [&] {
       object_ = {};
       report();
@@ -120,7 +121,7 @@ class segment_creation {
     }
     drop_object();
     if (is_loss(*failed)) return failed;
-    if (auto lost = agreement(state_).settle({.where = operation::create_window})) return lost;
+    if (auto lost = agreement(state_).settle({.where = wish_.where})) return lost;
     return failed;
   }
 
@@ -128,7 +129,7 @@ class segment_creation {
   /// come here by now, and so have freed their parts of earlier windows.
   std::optional<error> look_for_room() {
     if (!is_asked_for_room()) return std::nullopt;
-    proposal mine{.where = operation::create_window};
+    proposal mine{.where = wish_.where};
     try {
       show_memory_bounds(state_);
     } catch (...) {
@@ -152,6 +153,7 @@ class segment_creation {
 
   /// Rank 0: tells the user what became of the wish. Not worth a failure.
   void report() noexcept {
+    if (wish_.is_internal) return;
     try {
       if (state_.settings().is_verbose) tell_of(*result_, policy_.asked());
       warn_of_smaller_pages(state_, *result_, fallback_);
@@ -176,7 +178,7 @@ class segment_creation {
         break;
       } catch (error const& refused) {
         drop_object();
-        if (!is_worth_another(refused)) throw;
+        if (!is_worth_another(refused, wish_.where)) throw;
         fallback_.pass_over(refused.details());
       }
     }
@@ -298,6 +300,7 @@ class segment_creation {
       populate_own_block(*result_, own.number(), notice.pages);
     }
     note_pages(*result_, notice, is_populated());
+    if (wish_.initialize != nullptr) wish_.initialize(*result_);
     if (wish_.is_read_only) result_->make_read_only();
   }
 

@@ -15,11 +15,9 @@
 
 namespace shm::inline v1::detail {
 
-/// Whether another kind of memory could succeed where one has failed.
-inline bool is_worth_another(error const& failed) noexcept {
-  if (failed.where() != operation::create_window && failed.where() != operation::none) {
-    return false;
-  }
+/// Whether another kind of memory could succeed where one has failed, in the operation `where`.
+inline bool is_worth_another(error const& failed, operation where) noexcept {
+  if (failed.where() != where && failed.where() != operation::none) return false;
   switch (failed.details().cause) {
     case errc::out_of_memory:
     case errc::no_space:

@@ -1,8 +1,10 @@
 #pragma once
 /// @file One window's shared memory in one process, whatever the type of its elements.
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <span>
@@ -16,25 +18,34 @@
 #include "shm/os/mapping.hpp"
 #include "shm/sync/arrival.hpp"
 #include "shm/sync/fence.hpp"
+#include "shm/sync/gather.hpp"
+#include "shm/sync/pair_table.hpp"
 #include "shm/sync/peers.hpp"
+#include "shm/sync/signal.hpp"
+#include "shm/sync/wait.hpp"
 #include "shm/window/segment_layout.hpp"
 
 namespace shm::inline v1::detail {
 
-/// Owns one rank's mapping of a window, and fences over it. Shared by the window and whatever else
-/// works on its memory. Destroying it is local: it marks that this rank has left, and unmaps.
+/// Owns one rank's mapping of a window, and fences and signals over it. Shared by the window and
+/// whatever else works on its memory. Destroying it is local: it marks that this rank has left, and
+/// unmaps.
 class segment {
  public:
   explicit segment(std::shared_ptr<group_state> state) : state_(std::move(state)) {}
   segment(segment const&) = delete;
   segment& operator=(segment const&) = delete;
   ~segment() {
-    if (is_complete_ && state_->is_owner()) sync::store(line(rank()).left, 1);
+    if (!is_complete_) return;
+    state_->windows().remove(base());
+    if (state_->is_owner()) sync::store(line(rank()).left, 1);
   }
 
   [[nodiscard]] group_state& state() const noexcept { return *state_; }
   [[nodiscard]] int rank() const noexcept { return state_->rank(); }
   [[nodiscard]] int size() const noexcept { return state_->size(); }
+  /// A number that tells the window from the group's others, the same on all ranks.
+  [[nodiscard]] std::uint64_t number() const noexcept { return header().nonce[1]; }
   [[nodiscard]] std::byte* base() const noexcept { return mapping_.bytes().data(); }
   [[nodiscard]] segment_header& header() const noexcept {
     return *reinterpret_cast<segment_header*>(base());
@@ -52,8 +63,11 @@ class segment {
   [[nodiscard]] std::span<sync::arrival_line> lines() const noexcept {
     return {reinterpret_cast<sync::arrival_line*>(base() + layout_.lines_at), ranks()};
   }
-  [[nodiscard]] sync::peer_table peers() const noexcept {
-    return {base() + layout_.peers_at, rank(), size(), state_->patience()};
+  [[nodiscard]] sync::pair_table met() const noexcept {
+    return {base() + layout_.peers_at, size()};
+  }
+  [[nodiscard]] sync::pair_table posted() const noexcept {
+    return {base() + layout_.posts_at, size()};
   }
 
   /// Takes a mapping. The segment leaves no mark until it is complete.
@@ -73,7 +87,7 @@ class segment {
     locally(operation::use_window, [&] { mapping_.make_read_only(layout_.data_at); });
   }
 
-  /// Presets every counter, as if `first` fences had happened.
+  /// Presets every counter, as if `first` fences had happened, and posts of every pair.
   void start_at(std::uint32_t first) const {
     for (auto& line : lines()) {
       line.arrived = first;
@@ -82,14 +96,19 @@ class segment {
     auto& words = header().fence;
     words.count.value = first * static_cast<std::uint32_t>(size());
     words.release.value = first;
-    auto const table = peers();
-    for (int from = 0; from < size(); ++from) {
-      for (int to = 0; to < size(); ++to) table.word(from, to) = first;
+    for (auto const& table : {met(), posted()}) {
+      for (int from = 0; from < size(); ++from) {
+        for (int to = 0; to < size(); ++to) table.word(from, to) = first;
+      }
     }
   }
 
   /// Makes room for everything that later calls need, so that they cannot fail for want of memory.
-  void reserve() { met_.resize(has_lazy_peers() ? ranks() : 0); }
+  void reserve() {
+    auto const lazy = has_lazy_words() ? ranks() : 0;
+    for (auto* const done : {&can_meet_, &can_post_, &can_hear_}) done->resize(lazy);
+    signals_ = {posted(), rank(), size(), state_->settings().first_number};
+  }
   /// Called once, when all ranks have agreed that the window exists.
   void complete() noexcept {
     is_complete_ = true;
@@ -113,8 +132,7 @@ class segment {
   /// Waits until every rank has called it; see `window::fence`.
   void fence() {
     require_whole(operation::fence);
-    sync::fence fence(lines(), header().fence, rank(), state_->settings().fence,
-                      state_->patience());
+    sync::fence fence(lines(), header().fence, rank(), state_->fence_in_use(), state_->patience());
     if (auto const missing = fence.cross(roll{*this})) fail(*missing, operation::fence);
   }
 
@@ -122,10 +140,74 @@ class segment {
   void fence(std::span<int const> peers_of_call) {
     for (int const peer : peers_of_call) require_rank(peer, operation::fence_peers);
     require_whole(operation::fence_peers);
-    for (int const peer : peers_of_call) reserve_words_with(peer, operation::fence_peers);
-    if (auto const missing = peers().meet(peers_of_call, roll{*this})) {
+    for (int const peer : peers_of_call) {
+      if (has_lazy_words()) populate_meetings_with(peer);
+    }
+    sync::meetings meetings(met(), rank(), state_->patience());
+    if (auto const missing = meetings.meet(peers_of_call, roll{*this})) {
       fail(*missing, operation::fence_peers);
     }
+  }
+
+  /// Throws where no wait can succeed any more, as far as this rank has learnt. It does not arrive
+  /// anywhere then, as `group_state::require_alive` explains.
+  void require_whole(operation where) const {
+    state_->require_alive(where);
+    if (missing_) throw state_->absence_error(*missing_, where);
+  }
+
+  /// Who waits for the same ranks at the same time.
+  enum class waiters {
+    all,   ///< so a missing rank is an error of all, and agreed
+    some,  ///< one that has left is an error of those that wait for it
+  };
+
+  /// Waits until `has_come(rank)` of every rank; throws where one never will.
+  template <std::predicate<int> HasCome>
+  void await_all(operation where, waiters who, HasCome const& has_come) {
+    auto const missing = sync::gather(size(), state_->patience(), has_come, roll{*this});
+    if (missing) fail(*missing, where, who);
+  }
+  /// Throws where a rank that has not come never will. Costs a system call for each of these.
+  template <std::predicate<int> HasCome>
+  void require_hope(operation where, waiters who, HasCome const& has_come) {
+    auto const view = sync::look_at_all(size(), has_come, roll{*this});
+    if (view.is == sync::outlook::state::hopeless) fail(view.missing, where, who);
+  }
+
+  /// Posts to `peer`; see `window::post`.
+  void post(int peer) {
+    require_rank(peer, operation::post);
+    if (has_lazy_words()) populate_posts_to(peer);
+    signals_.post(peer);
+  }
+
+  /// Consumes a post of `peer` where there is one; see `window::try_wait`.
+  bool try_wait(int peer) {
+    require_poster(peer);
+    return signals_.take(peer) || is_heard_now_and_then(peer);
+  }
+
+  /// Waits for a post of one of `peers`, and consumes it; see `window::wait`, `window::wait_any`.
+  ///
+  /// Returns: the rank that has posted, or -1 where the deadline has passed.
+  int wait(std::span<int const> peers,
+           sync::wait_clock::time_point deadline = sync::wait_clock::time_point::max()) {
+    for (int const peer : peers) require_poster(peer);
+    if (peers.empty()) {
+      throw error({.cause = errc::invalid_argument,
+                   .rank = rank(),
+                   .subject = "no rank is named that could post",
+                   .remedy = {}},
+                  {.where = operation::wait, .size = size(), .agreed = false});
+    }
+    if (int const from = signals_.take_any(peers); from >= 0) return from;
+    state_->require_alive(operation::wait);
+    auto const heard = signals_.wait(peers, state_->patience(), signal_roll{{*this}}, deadline);
+    if (heard.missing) fail_to_hear(*heard.missing);
+    // Short waits one after the other find out as well.
+    if (heard.from < 0 && is_heard_now_and_then(peers.front())) return peers.front();
+    return heard.from;
   }
 
   /// Whether this rank is the one to tell the user of a missing rank: the first that finds it.
@@ -138,12 +220,7 @@ class segment {
   /// Errors: errc::invalid_argument where there is no such rank; on the calling rank alone.
   void require_rank(int rank, operation where) const {
     if (rank >= 0 && rank < size()) return;
-    throw error({.cause = errc::invalid_argument,
-                 .rank = this->rank(),
-                 .subject = "there is no rank " + std::to_string(rank) + "; ranks are 0 to " +
-                            std::to_string(size() - 1),
-                 .remedy = {}},
-                {.where = where, .size = size(), .agreed = false});
+    throw_no_rank(rank, where);
   }
 
  private:
@@ -158,35 +235,90 @@ class segment {
     }
   };
 
+  /// The roll for waits of a pair. Unlike a fence, which a rank that has learnt of a missing one
+  /// does not enter, a post may come from any rank that lives: only a death ends all waits.
+  struct signal_roll : roll {
+    [[nodiscard]] std::optional<sync::absence> verdict() const noexcept {
+      return of.state_->header().deaths.settled();
+    }
+  };
+
   [[nodiscard]] std::size_t ranks() const noexcept { return static_cast<std::size_t>(size()); }
-  [[nodiscard]] bool has_lazy_peers() const noexcept {
+  [[nodiscard]] bool has_lazy_words() const noexcept {
     return layout_.header_end > segment_layout::eager_bytes;
   }
 
-  /// Throws where no fence can succeed any more, as far as this rank has learnt. It does not arrive
-  /// at one then, as `group_state::require_alive` explains.
-  void require_whole(operation where) const {
-    state_->require_alive(where);
-    if (missing_) throw state_->absence_error(*missing_, where);
+  [[noreturn, gnu::cold, gnu::noinline]] void throw_no_rank(int rank, operation where) const {
+    throw error({.cause = errc::invalid_argument,
+                 .rank = this->rank(),
+                 .subject = "there is no rank " + std::to_string(rank) + "; ranks are 0 to " +
+                            std::to_string(size() - 1),
+                 .remedy = {}},
+                {.where = where, .size = size(), .agreed = false});
   }
 
-  [[noreturn]] void fail(sync::absence const& missing, operation where) {
+  [[noreturn]] void fail(sync::absence const& missing, operation where,
+                         waiters who = waiters::all) {
+    if (who == waiters::some && missing.why == sync::standing::left) {
+      throw error({.cause = errc::peer_left, .rank = missing.rank},
+                  {.where = where, .size = size(), .agreed = false});
+    }
     missing_ = state_->settle(header().verdict, missing);
     throw state_->absence_error(*missing_, where);
   }
 
-  /// Populates the words through which this rank and `peer` meet, where creation did not.
+  /// What a rank that waits for `peer` has to see to first.
+  void require_poster(int peer) {
+    require_rank(peer, operation::wait);
+    if (has_lazy_words()) populate_posts_of(peer);
+  }
+
+  /// For one that polls: whether `peer` has posted, found where it is time to look whether it ever
+  /// will. The post is consumed.
+  bool is_heard_now_and_then(int peer) {
+    state_->require_alive(operation::wait);
+    auto const heard = signals_.look_now_and_then(peer, signal_roll{{*this}});
+    if (heard.missing) fail_to_hear(*heard.missing);
+    return heard.from >= 0;
+  }
+
+  /// A death is the same for all. A rank that has left is missed by this one alone: others may go
+  /// on with each other, so that is not settled for them.
+  [[noreturn]] void fail_to_hear(sync::absence const& missing) const {
+    if (missing.why == sync::standing::dead) {
+      throw state_->absence_error(state_->settle_death(missing.rank), operation::wait);
+    }
+    throw error({.cause = errc::peer_left,
+                 .rank = missing.rank,
+                 .subject = "rank " + std::to_string(rank()) + " waits for a post of rank " +
+                            std::to_string(missing.rank),
+                 .remedy = {}},
+                {.where = operation::wait, .size = size(), .agreed = false});
+  }
+
+  /// Populates words that this rank and `peer` share, where creation did not; `done` notes it.
   ///
   /// Errors: errc::out_of_memory (of the file system, where the window lies in one), on this rank
-  ///         alone, which has not arrived then.
-  void reserve_words_with(int peer, operation where) {
-    if (met_.empty() || met_[static_cast<std::size_t>(peer)]) return;
+  ///         alone, which has not arrived or posted then.
+  void populate_once(std::vector<bool>& done, int peer, operation where,
+                     std::initializer_list<std::uint32_t*> words) const {
+    if (done[static_cast<std::size_t>(peer)]) return;
     locally(where, [&] {
-      for (auto* const word : {&peers().word(rank(), peer), &peers().word(peer, rank())}) {
+      for (auto* const word : words) {
         os::populate(mapping_.bytes(), std::as_writable_bytes(std::span(word, 1)), -1);
       }
     });
-    met_[static_cast<std::size_t>(peer)] = true;
+    done[static_cast<std::size_t>(peer)] = true;
+  }
+  [[gnu::noinline]] void populate_meetings_with(int peer) {
+    populate_once(can_meet_, peer, operation::fence_peers,
+                  {&met().word(rank(), peer), &met().word(peer, rank())});
+  }
+  [[gnu::noinline]] void populate_posts_to(int peer) {
+    populate_once(can_post_, peer, operation::post, {&posted().word(rank(), peer)});
+  }
+  [[gnu::noinline]] void populate_posts_of(int peer) {
+    populate_once(can_hear_, peer, operation::wait, {&posted().word(peer, rank())});
   }
 
   /// Runs a step of this rank alone; what it throws names the rank and the operation.
@@ -204,7 +336,10 @@ class segment {
   std::shared_ptr<group_state> state_;
   os::mapping mapping_;
   segment_layout layout_;
-  std::vector<bool> met_;  ///< empty where creation has populated all words
+  sync::signals signals_;
+  /// Of each rank, whether the words of meetings with it, of posts to it and of posts by it are
+  /// populated; empty where creation has populated all.
+  std::vector<bool> can_meet_, can_post_, can_hear_;
   std::optional<sync::absence> missing_;
   std::size_t page_bytes_ = 0;
   std::size_t object_page_bytes_ = 0;

@@ -18,7 +18,7 @@
 #include "shm/os/shared_object.hpp"
 #include "shm/sync/arrival.hpp"
 #include "shm/sync/fence.hpp"
-#include "shm/sync/peers.hpp"
+#include "shm/sync/pair_table.hpp"
 #include "shm/version.hpp"
 
 namespace shm::inline v1::detail {
@@ -38,7 +38,8 @@ struct block_entry {
 ///     segment_header
 ///     arrival_line [ranks]          lines_at
 ///     block_entry  [ranks]          blocks_at
-///     peer_table   [ranks] rows     peers_at; grows with the square of the ranks
+///     pair_table of meetings        peers_at; grows with the square of the ranks, as the next one
+///     pair_table of posts           posts_at
 ///     blocks, in rank order         data_at, on a page
 struct segment_header {
   std::uint64_t magic = 0;
@@ -57,13 +58,14 @@ struct segment_header {
 
 /// The offsets of a segment's parts, in bytes.
 struct segment_layout {
-  /// Of the peer table, what lies in so many first bytes of the segment is populated at creation;
-  /// the rest when two ranks first meet.
+  /// Of the tables of pairs, what lies in so many first bytes of the segment is populated at
+  /// creation; the rest when two ranks first meet, or one first posts to or waits for another.
   static constexpr std::size_t eager_bytes = 1024 * 1024;
 
   std::size_t lines_at = 0;
   std::size_t blocks_at = 0;
   std::size_t peers_at = 0;
+  std::size_t posts_at = 0;
   std::size_t header_end = 0;
   std::size_t data_at = 0;
   std::size_t total = 0;
@@ -75,7 +77,8 @@ struct segment_layout {
     result.lines_at = sizeof(segment_header);
     result.blocks_at = result.lines_at + n * sizeof(sync::arrival_line);
     result.peers_at = *round_up(result.blocks_at + n * sizeof(block_entry), line_bytes);
-    result.header_end = result.peers_at + n * sync::peer_table::row_bytes(ranks);
+    result.posts_at = result.peers_at + sync::pair_table::size_bytes(ranks);
+    result.header_end = result.posts_at + sync::pair_table::size_bytes(ranks);
     result.data_at = *round_up(result.header_end, page_bytes);
     result.total = result.data_at;
     return result;

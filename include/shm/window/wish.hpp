@@ -13,8 +13,11 @@
 
 namespace shm::inline v1::detail {
 
+class segment;
+
 /// What one rank asks for. Everything but the block's own size is the same on every rank.
 struct segment_wish {
+  operation where = operation::create_window;
   std::uint64_t element_bytes = 1;
   std::uint64_t block_bytes = 0;
   window_options options{};
@@ -24,6 +27,10 @@ struct segment_wish {
   bool has_head_start = false;
   /// Whether this rank, on its own, protects the blocks from its stores.
   bool is_read_only = false;
+  /// Whether it is no window of the user's, but memory that the library works with.
+  bool is_internal = false;
+  /// What each rank runs on its own block before the others see it; null: nothing.
+  void (*initialize)(segment const&) = nullptr;
   failure cause{};  ///< where the arguments of this rank are no good
 };
 

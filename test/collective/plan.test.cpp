@@ -1,0 +1,406 @@
+/// What all plans have in common, tried on one or two kinds.
+#include "shm/collective/plan.hpp"
+
+#include <signal.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <optional>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "support/ranks.hpp"
+
+namespace {
+
+using shm_test::findings;
+
+constexpr shm::collective_algorithm algorithms[] = {shm::collective_algorithm::automatic,
+                                                    shm::collective_algorithm::staged,
+                                                    shm::collective_algorithm::direct};
+
+/// Settings in which every plan that has a choice takes `how`.
+shm::settings with(shm::collective_algorithm how) {
+  return {.allreduce = how, .bcast = how, .alltoall = how};
+}
+
+/// Runs `body` with every algorithm on 1 to 5 ranks.
+void on_all(shm_test::rank_body const& body) {
+  for (auto const how : algorithms) {
+    for (int const ranks : {1, 2, 3, 4, 5}) shm_test::on_ranks(ranks, body, with(how));
+  }
+}
+
+}  // namespace
+
+static_assert(!std::is_copy_constructible_v<shm::bcast_plan<int>>);
+static_assert(std::is_nothrow_move_constructible_v<shm::bcast_plan<int>>);
+static_assert(std::is_nothrow_default_constructible_v<shm::allreduce_plan<int>>);
+
+TEST_CASE("several plans on one window do not disturb each other, and start again at once") {
+  on_all([](shm::group& node, findings& found) {
+    shm::window<int> shared(node, 2000);
+    auto const block = shared.local();
+    shm::bcast_plan low(node, block.first(1000), 0);
+    shm::bcast_plan high(node, block.last(1000), node.size() - 1);
+    bool const is_low = node.rank() == 0;
+    bool const is_high = node.rank() == node.size() - 1;
+    int wrong = 0;
+    for (int round = 1; round <= 500; ++round) {
+      if (is_low) std::ranges::fill(block.first(1000), round);
+      if (is_high) std::ranges::fill(block.last(1000), -round);
+      low.start();
+      high.start();
+      high.wait();
+      low.wait();
+      wrong += std::ranges::count(block.first(1000), round) != 1000;
+      wrong += std::ranges::count(block.last(1000), -round) != 1000;
+      // The roots change their buffers right away.
+      if (is_low) std::ranges::fill(block.first(1000), 0);
+      if (is_high) std::ranges::fill(block.last(1000), 0);
+    }
+    RANK_CHECK(found, wrong == 0);
+  });
+}
+
+TEST_CASE("each rank completes plans in an order of its own, with fences between") {
+  on_all([](shm::group& node, findings& found) {
+    shm::window<int> shared(node, 600);
+    auto const part = [&](std::size_t at) { return shared.local().subspan(at * 200, 200); };
+    shm::allreduce_plan first(node, part(0));
+    shm::bcast_plan second(node, part(1), 0);
+    shm::allreduce_plan third(node, part(2), shm::op::max{});
+    for (int round = 0; round < 30; ++round) {
+      std::ranges::fill(shared.local(), node.rank() + round);
+      first.start();
+      second.start();
+      third.start();
+      std::function<void()> const waits[] = {[&] { first.wait(); }, [&] { second.wait(); },
+                                             [&] { third.wait(); }};
+      bool const is_fence_first = (node.rank() + round) % 2 == 0;
+      if (is_fence_first) shared.fence();
+      for (int i = 0; i < 3; ++i) waits[(node.rank() + round + i) % 3]();
+      if (!is_fence_first) shared.fence();
+      int const n = node.size();
+      RANK_CHECK(found, part(0)[199] == n * (n - 1) / 2 + round * n);
+      RANK_CHECK(found, part(1)[199] == round);
+      RANK_CHECK(found, part(2)[199] == n - 1 + round);
+      node.barrier();
+    }
+  });
+}
+
+TEST_CASE("a started plan lets a rank work until it asks, and completes by asking") {
+  on_all([](shm::group& node, findings& found) {
+    shm::window<long> shared(node, 3000);
+    shm::window<long> sums(node, 3000);
+    shm::allreduce_plan plan(node, shared.local(), sums.local());
+    RANK_CHECK(found, plan.test());  // none is under way
+    for (int round = 0; round < 50; ++round) {
+      std::ranges::fill(shared.local(), node.rank() + round);
+      plan.start();
+      if (round % 3 == node.rank() % 3) node.barrier();  // what is under way is nobody's concern
+      if (round % 2 == 0) {
+        while (!plan.test()) {
+        }
+      } else {
+        plan.wait();
+      }
+      if (round % 3 != node.rank() % 3) node.barrier();
+      long const wanted = node.size() * (node.size() - 1) / 2 + long{round} * node.size();
+      RANK_CHECK(found, std::ranges::count(sums.local(), wanted) == 3000);
+      RANK_CHECK(found, plan.test());
+    }
+  });
+}
+
+TEST_CASE("what starts a plan never waits") {
+  shm_test::on_ranks(2, [](shm::group& node, findings& found) {
+    shm::window<int> shared(node, 10);
+    shm::allreduce_plan plan(node, shared.local());
+    if (node.rank() == 0) {
+      plan.start();
+      RANK_CHECK(found, !plan.test());  // the other one waits for the barrier
+      node.barrier();
+    } else {
+      node.barrier();
+      plan.start();
+    }
+    plan.wait();
+  });
+}
+
+TEST_CASE("counters of plans wrap around") {
+  for (auto const how : algorithms) {
+    auto settings = with(how);
+    settings.first_number = std::numeric_limits<std::uint32_t>::max() - 3;
+    for (int const ranks : {1, 2, 3, 4}) {
+      shm_test::on_ranks(
+          ranks,
+          [](shm::group& node, findings& found) {
+            auto const n = static_cast<std::size_t>(node.size());
+            shm::window<int> send(node, 64 * n);
+            shm::window<int> receive(node, 64 * n);
+            shm::allreduce_plan sum(node, send.local(), receive.local());
+            shm::bcast_plan copy(node, send.local().first(32), 0);
+            shm::alltoall_plan exchange(node, send.local(), receive.local());
+            shm::allgather_plan gather(node, send.local().first(64), receive.local());
+            shm::reduce_scatter_plan scatter(node, send.local(), receive.local().first(64));
+            for (int round = 0; round < 10; ++round) {
+              std::ranges::fill(send.local(), node.rank() + round);
+              int const total = node.size() * (node.size() - 1) / 2 + round * node.size();
+              sum.start();
+              sum.wait();
+              RANK_CHECK(found,
+                         std::ranges::count(receive.local(), total) == std::ssize(receive.local()));
+              exchange.start();
+              exchange.wait();
+              RANK_CHECK(found, receive.local().back() == node.size() - 1 + round);
+              gather.start();
+              gather.wait();
+              RANK_CHECK(found, receive.local().back() == node.size() - 1 + round);
+              scatter.start();
+              scatter.wait();
+              RANK_CHECK(found, receive.local().front() == total);
+              copy.start();
+              copy.wait();
+              RANK_CHECK(found, std::ranges::count(send.local().first(32), round) == 32);
+              RANK_CHECK(found, shm::allreduce(node, round + node.rank()) == total);
+              RANK_CHECK(found, shm::bcast(node, node.rank(), 0) == 0);
+            }
+          },
+          settings);
+    }
+  }
+}
+
+TEST_CASE("a plan keeps its windows alive, and moves") {
+  on_all([](shm::group& node, findings& found) {
+    shm::allreduce_plan<int> plan;
+    RANK_CHECK(found, !plan.valid());
+    std::span<int> result;
+    {
+      shm::window<int> send(node, 100);
+      shm::window<int> receive(node, 100);
+      std::ranges::fill(send.local(), 1);
+      result = receive.local();
+      plan = shm::allreduce_plan(node, send.local(), receive.local());
+    }
+    plan.start();
+    auto moved = std::move(plan);
+    moved.wait();
+    RANK_CHECK(found, std::ranges::count(result, node.size()) == 100);
+    RANK_CHECK(found, !plan.valid());
+    RANK_CHECK(found, shm_test::failure_of([&] { plan.start(); }).cause == shm::errc::empty);
+    RANK_CHECK(found, shm_test::failure_of([&] { plan.wait(); }).cause == shm::errc::empty);
+  });
+}
+
+TEST_CASE("starting a plan that is under way is refused, and does no harm") {
+  on_all([](shm::group& node, findings& found) {
+    shm::window<int> shared(node, 10);
+    std::ranges::fill(shared.local(), 2);
+    shm::allreduce_plan plan(node, shared.local());
+    plan.start();
+    RANK_CHECK(found,
+               shm_test::failure_of([&] { plan.start(); }).cause == shm::errc::invalid_argument);
+    plan.wait();
+    RANK_CHECK(found, shared.local()[9] == 2 * node.size());
+  });
+}
+
+TEST_CASE("who destroys a started plan leaves the others with an error, not waiting") {
+  for (auto const how : algorithms) {
+    for (int const ranks : {2, 3, 4}) {
+      shm_test::on_ranks(
+          ranks,
+          [](shm::group& node, findings& found) {
+            shm::window<int> shared(node, 100);
+            int const last = node.size() - 1;
+            std::optional<shm::allreduce_plan<int>> plan(std::in_place, node, shared.local());
+            std::optional<shm::bcast_plan<int>> copy(std::in_place, node, shared.local(), last);
+            if (node.rank() == last) {
+              plan.reset();
+              copy.reset();
+              auto const in_agreement = shm_test::failure_of([&] { node.agree([] {}); });
+              RANK_CHECK(found, in_agreement.cause == shm::errc::peer_left);
+            } else {
+              plan->start();
+              copy->start();
+              auto const failed = shm_test::failure_of([&] { plan->wait(); });
+              RANK_CHECK(found, failed.cause == shm::errc::peer_left && failed.rank == last);
+              auto const asked = shm_test::failure_of([&] {
+                while (!copy->test()) {
+                }
+              });
+              RANK_CHECK(found, asked.cause == shm::errc::peer_left && asked.rank == last);
+              // Not all need the root's data: who does not is not told, so it is no error of all.
+              auto const in_agreement =
+                  shm_test::failure_of([&] { node.agree([&] { copy->wait(); }); });
+              RANK_CHECK(found, in_agreement.cause == shm::errc::peer_left);
+              RANK_CHECK(found, shm_test::failure_of([&] { plan->start(); }).cause ==
+                                    shm::errc::peer_left);
+            }
+            // The group itself goes on.
+            RANK_CHECK(found, shm::allreduce(node, 1) == node.size());
+          },
+          with(how));
+    }
+  }
+}
+
+TEST_CASE("what a rank has sent before it leaves is received") {
+  for (auto const how : algorithms) {
+    shm_test::on_ranks(
+        2,
+        [](shm::group& node, findings& found) {
+          shm::window<int> shared(node, 10);
+          shm::window<int> flags(node, 1);
+          std::optional<shm::bcast_plan<int>> plan(std::in_place, node, shared.local(), 0);
+          if (node.rank() == 0) std::ranges::fill(shared.local(), 7);
+          plan->start();
+          if (node.rank() == 0) plan.reset();  // started, not completed
+          node.barrier();
+          if (node.rank() == 1) plan->wait();
+          RANK_CHECK(found, shared.local()[9] == 7);
+          node.barrier();
+        },
+        with(how));
+  }
+}
+
+TEST_CASE("the death of a rank ends the operations of the others with one error") {
+  for (auto const how : algorithms) {
+    for (int const lost : {0, 2}) {
+      shm_test::on_ranks_losing(
+          lost, 3,
+          [lost](shm::group& node, findings& found) {
+            shm::window<int> shared(node, 100);
+            shm::allreduce_plan plan(node, shared.local());
+            plan.start();
+            plan.wait();
+            if (node.rank() == lost) ::raise(SIGKILL);
+            plan.start();
+            auto const failed = shm_test::failure_of([&] {
+              if (node.rank() == 1) return plan.wait();
+              while (!plan.test()) {
+              }
+            });
+            RANK_CHECK(found, failed.cause == shm::errc::peer_lost && failed.rank == lost);
+            auto const later = shm_test::failure_of([&] { plan.start(); });
+            RANK_CHECK(found, later.cause == shm::errc::peer_lost && later.rank == lost);
+            auto const more =
+                shm_test::failure_of([&] { static_cast<void>(shm::allreduce(node, 1)); });
+            RANK_CHECK(found, more.cause == shm::errc::peer_lost && more.rank == lost);
+          },
+          with(how));
+    }
+  }
+}
+
+TEST_CASE("arguments that do not go together are one error on all ranks, and the group goes on") {
+  for (int const ranks : {2, 3, 5}) {
+    shm_test::on_ranks(ranks, [](shm::group& node, findings& found) {
+      shm::window<double> shared(node, 1000);
+      auto const block = shared.local();
+      int const last = node.size() - 1;
+      bool const is_last = node.rank() == last;
+      std::vector<double> own(1000);
+      auto const all_get = [&](shm::errc cause, int rank, std::string const& words,
+                               std::function<void()> const& plan) {
+        auto const text = shm_test::message_of(plan);
+        auto const failed = shm_test::failure_of(plan);
+        RANK_CHECK(found, failed.cause == cause);
+        RANK_CHECK(found, failed.rank == rank);
+        RANK_CHECK(found, text.find(words) != std::string::npos);
+        auto const digest = static_cast<std::uint64_t>(std::hash<std::string>{}(text));
+        auto const all = shm::allgather(node, digest);
+        RANK_CHECK(found, std::ranges::count(all, digest) == node.size());
+      };
+      using enum shm::errc;
+      all_get(mismatch, last, "the count of elements",
+              [&] { shm::allreduce_plan plan(node, block.first(is_last ? 9 : 10)); });
+      all_get(mismatch, last, "the type with the operation", [&] {
+        if (is_last) return void(shm::allreduce_plan(node, block, shm::op::max{}));
+        shm::allreduce_plan plan(node, block);
+      });
+      all_get(mismatch, last, "the call is bcast there, and allreduce on rank 0", [&] {
+        if (is_last) return void(shm::bcast_plan(node, block, 0));
+        shm::allreduce_plan plan(node, block);
+      });
+      all_get(mismatch, last, "the root is",
+              [&] { shm::bcast_plan plan(node, block, is_last ? 1 : 0); });
+      all_get(invalid_argument, last, "does not begin in a live window",
+              [&] { shm::allreduce_plan plan(node, is_last ? std::span(own) : block); });
+      all_get(invalid_argument, last, "ends outside of the block", [&] {
+        shm::allreduce_plan plan(node, std::span(block.data() + (is_last ? 1 : 0), 1000));
+      });
+      all_get(invalid_argument, last, "elements are sent and", [&] {
+        shm::allreduce_plan plan(node, block.first(10), block.last(is_last ? 11 : 10));
+      });
+      all_get(invalid_argument, 0, "the root is 99",
+              [&] { shm::bcast_plan plan(node, block, 99); });
+      all_get(invalid_argument, 0, "overlaps",
+              [&] { shm::allreduce_plan plan(node, block.first(10), block.subspan(5, 10)); });
+      all_get(invalid_argument, 0, "overlaps", [&] {
+        shm::alltoall_plan plan(node, block.first(static_cast<std::size_t>(node.size())),
+                                shared[0].last(static_cast<std::size_t>(node.size())));
+      });
+      shm::allreduce_plan plan(node, block.first(3));
+      std::ranges::fill(block, 1.0);
+      plan.start();
+      plan.wait();
+      RANK_CHECK(found, block[2] == node.size());
+    });
+  }
+}
+
+TEST_CASE("a window that one rank has given up cannot be planned with") {
+  shm_test::on_ranks(3, [](shm::group& node, findings& found) {
+    shm::window<int> kept(node, 10);
+    std::optional<shm::window<int>> given_up(std::in_place, node, 10);
+    if (node.rank() == 2) given_up.reset();
+    // Rank 2 sends in another one, so that only its view of the others' is missing.
+    auto const buffer = node.rank() == 2 ? kept.local() : given_up->local();
+    auto const failed = shm_test::failure_of([&] { shm::allreduce_plan plan(node, buffer); });
+    RANK_CHECK(found, failed.cause == shm::errc::invalid_argument && failed.rank == 2);
+    RANK_CHECK(found, shm::allreduce(node, 1) == 3);
+  });
+}
+
+TEST_CASE("an invalid group cannot plan") {
+  shm::group none;
+  std::vector<int> own(4);
+  CHECK(shm_test::failure_of([&] { shm::allreduce_plan plan(none, std::span(own)); }).cause ==
+        shm::errc::empty);
+  CHECK(shm_test::failure_of([&] {
+          shm::alltoall_plan plan(none, std::span(own), std::span(own));
+        }).cause == shm::errc::empty);
+  CHECK(shm_test::failure_of([&] { static_cast<void>(shm::allreduce(none, 1)); }).cause ==
+        shm::errc::empty);
+  CHECK(shm_test::failure_of([&] { shm::bcast(none, std::span(own), 0); }).cause ==
+        shm::errc::empty);
+}
+
+TEST_CASE("plans leave no mapping and no descriptor behind") {
+  shm_test::on_ranks(2, [](shm::group& node, findings& found) {
+    shm::window<int> shared(node, 1000);
+    auto const holdings = [] {
+      return std::ranges::count(shm::os::read_kernel_file("/proc/self/maps"), '\n');
+    };
+    long before = 0;
+    for (int i = 0; i < 200; ++i) {
+      shm::allreduce_plan plan(node, shared.local());
+      plan.start();
+      plan.wait();
+      if (i == 10) before = holdings();
+    }
+    RANK_CHECK(found, holdings() <= before);
+  });
+}

@@ -138,6 +138,7 @@ TEST_CASE("an environment that differs between ranks is one warning that names t
   INFO(text);
   CHECK(std::ranges::count(text, '\n') == 1);
   CHECK(contains(text, "shm: rank 0 of 4: the settings of rank 2 differ from those of rank 0"));
+  CHECK(contains(text, "KUPL_SHM_… and SHM_… variables"));
 }
 
 TEST_CASE("an environment that is the same on all ranks is no warning") {

@@ -1,7 +1,9 @@
 #pragma once
 /// @file Choices that users make for a window or a group.
 
+#include <algorithm>
 #include <cstdint>
+#include <limits>
 
 namespace shm::inline v1 {
 
@@ -28,8 +30,9 @@ enum class core_dump : std::uint32_t {
 class place {
  public:
   static place const owner;  ///< each block on the node of the rank that owns it
-  static place const
-      interleave;  ///< pages of each block in turn on all nodes of its kind of memory
+  /// Pages of each block in turn on all nodes of its kind of memory. On-package memory that is
+  /// required is not interleaved.
+  static place const interleave;
   /// Everything on one node, which must exist and have memory.
   static constexpr place node(int number) noexcept { return place(number); }
 
@@ -43,12 +46,20 @@ class place {
   [[nodiscard]] constexpr bool is_known() const noexcept { return number_ >= all_nodes; }
   /// A number that tells it from every other.
   [[nodiscard]] constexpr int code() const noexcept { return number_; }
+  /// The node that was given, also where it is none.
+  [[nodiscard]] constexpr int given() const noexcept {
+    return is_known() ? number() : number_ - all_nodes;
+  }
 
  private:
   static constexpr int owners_node = -1;
   static constexpr int all_nodes = -2;
 
-  constexpr explicit place(int number) noexcept : number_(number < 0 ? all_nodes - 1 : number) {}
+  /// Negative numbers stay apart from those with a meaning, and from each other.
+  constexpr explicit place(int number) noexcept
+      : number_(number < 0
+                    ? std::max(number, std::numeric_limits<int>::min() - all_nodes) + all_nodes
+                    : number) {}
   struct interleaved {};
   constexpr explicit place(interleaved) noexcept : number_(all_nodes) {}
 

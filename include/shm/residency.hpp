@@ -18,7 +18,7 @@ struct residency {
   static constexpr int mixed = -2;    ///< pages on several nodes
 
   std::string backend;         ///< the name of the policy that made it
-  std::size_t page_bytes = 0;  ///< size of the smallest pages that any block came in
+  std::size_t page_bytes = 0;  ///< as of `window::page_size`
   os::origin origin{};         ///< whether the object ever had a name
   std::vector<int> nodes;      ///< [ranks] the NUMA node of each block, or `unknown`, or `mixed`
 };

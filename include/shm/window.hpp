@@ -307,7 +307,8 @@ class window {
     return frozen;
   }
 
-  /// The page size in bytes that was really obtained; 0 where the window is empty.
+  /// The page size in bytes that was really obtained, or that pages are asked for in where they are
+  /// not populated; 0 where the window is empty.
   [[nodiscard]] std::size_t page_size() const noexcept {
     return valid() ? window_.segment()->page_bytes() : 0;
   }

@@ -207,6 +207,11 @@ TEST_CASE("huge pages that the backend posix cannot give are a remark") {
   REQUIRE(found.remarks.size() == 1);
   CHECK(has(found.remarks[0], "KUPL_SHM_ENABLE_HUGEPAGE=y has no effect"));
   CHECK(has(found.remarks[0], "KUPL_SHM_TYPE=sls"));
+  variable const v1("KUPL_SHM_ON_PACKAGE", "y");
+  auto const both = shm::read_environment();
+  REQUIRE(both.remarks.size() == 1);
+  CHECK(
+      has(both.remarks[0], "KUPL_SHM_ENABLE_HUGEPAGE=y and KUPL_SHM_ON_PACKAGE=y have no effect"));
 }
 
 TEST_CASE("digests of settings differ by each of them") {

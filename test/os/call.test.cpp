@@ -76,6 +76,12 @@ TEST_CASE("the limits that have one name are named") {
   CHECK(os::remedy_for(EIO).empty());
 }
 
+TEST_CASE("a call that is not permitted is a matter of sandboxes, not of users") {
+  auto const refused = shm_test::failure_of([] { os::throw_refused(EPERM, "mapping 4 KiB"); });
+  CHECK(refused.remedy.view().find("seccomp") != std::string_view::npos);
+  CHECK(os::remedy_for(EACCES).empty());
+}
+
 TEST_CASE("the call that failed last gives its errno to the error") {
   auto const refused = shm_test::failure_of([] {
     errno = EACCES;

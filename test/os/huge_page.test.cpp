@@ -25,7 +25,12 @@ class thp_settings {
     std::ofstream(path) << content << '\n';
   }
   [[nodiscard]] bool allow(std::size_t page_bytes) const {
-    return os::allows_transparent_huge_pages(page_bytes, directory_.path());
+    return os::switch_against_huge_pages(page_bytes, directory_.path()).empty();
+  }
+  /// The file, in the directory, that does not allow them.
+  [[nodiscard]] std::string denial(std::size_t page_bytes) const {
+    auto const path = os::switch_against_huge_pages(page_bytes, directory_.path());
+    return path.empty() ? path : path.substr(directory_.path().size());
   }
 
  private:
@@ -70,6 +75,49 @@ TEST_CASE("transparent huge pages of shared memory are as the kernel's setting s
   CHECK_FALSE(thp_settings().allow(two_mib));
 }
 
+TEST_CASE("the switch that denies transparent huge pages is the one that is named") {
+  constexpr std::size_t page = std::size_t{2} << 20U;
+  std::string const general = "/shmem_enabled";
+  std::string const of_size = "/hugepages-2048kB/shmem_enabled";
+  auto const denial = [page](std::string const& all, std::string const& size) {
+    thp_settings settings;
+    settings.write("shmem_enabled", "x [" + all + "]");
+    if (!size.empty()) settings.write("hugepages-2048kB/shmem_enabled", "x [" + size + "]");
+    return settings.denial(page);
+  };
+  CHECK(denial("never", "") == general);
+  CHECK(denial("never", "inherit") == general);
+  CHECK(denial("deny", "always") == general);
+  CHECK(denial("advise", "never") == of_size);
+  CHECK(denial("never", "never") == of_size);
+  CHECK(denial("never", "within_size").empty());
+  CHECK(denial("force", "never").empty());
+}
+
+/// A made-up pool of huge pages of 2 MiB.
+os::huge_page_pool pool_of(int total, int free, int reserved, int overcommit, int surplus) {
+  shm_test::temporary_directory const root;
+  auto const directory = root.path() + "/kernel/mm/hugepages/hugepages-2048kB/";
+  std::filesystem::create_directories(directory);
+  auto const write = [&](char const* file, int number) {
+    std::ofstream(directory + file) << number << '\n';
+  };
+  write("nr_hugepages", total);
+  write("free_hugepages", free);
+  write("resv_hugepages", reserved);
+  write("nr_overcommit_hugepages", overcommit);
+  write("surplus_hugepages", surplus);
+  return os::huge_page_pool::of(std::size_t{2} << 20U, root.path());
+}
+
+TEST_CASE("a pool has left what is neither used nor reserved, and what may be added") {
+  CHECK(pool_of(8, 5, 2, 0, 0).left_in_words() == "3 are left of 8");
+  CHECK(pool_of(8, 3, 2, 0, 0).left_in_words() == "1 is left of 8");
+  CHECK(pool_of(0, 0, 0, 4, 1).left_in_words() == "3 are left of 0 and 3 that may be added");
+  CHECK(pool_of(2, 1, 0, 4, 4).available == 1);
+  CHECK(pool_of(2, 1, 0, 4, 1).addable == 3);
+}
+
 TEST_CASE("reserved huge pages beyond the pool are limit reached, with the command that helps") {
   auto const page = os::default_huge_page_bytes();
   if (page == 0) {
@@ -83,6 +131,9 @@ TEST_CASE("reserved huge pages beyond the pool are limit reached, with the comma
   CHECK(refused.subject.view().starts_with(std::to_string(needed) + " huge pages of "));
   CHECK(refused.remedy.view() ==
         "reserve more: sysctl -w vm.nr_hugepages=" + std::to_string(pool.total + 3));
+  auto const either =
+      shm_test::failure_of([&] { os::make_huge("test", needed * page, page, "do without"); });
+  CHECK(either.remedy.view() == std::string(refused.remedy.view()) + ", or do without");
 }
 
 TEST_CASE("a machine without huge pages says so") {

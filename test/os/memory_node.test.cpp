@@ -239,7 +239,9 @@ TEST_CASE("a malformed list is named, and the machine is asked instead") {
   auto const nodes = sys.read("16;17");
   CHECK(nodes.high_bandwidth() == node_set{16, 17});
   CHECK(nodes.remark() ==
-        "SHM_HBM_NODES=16;17 is not a list of nodes such as 2,16-31; taken: what the machine says");
+        "SHM_HBM_NODES=16;17 is not a list of nodes up to 1023, such as 2,16-31; taken: what the "
+        "machine says");
+  CHECK(sys.read("9999").remark().find("nodes up to 1023") != std::string::npos);
 }
 
 TEST_CASE("nodes of the list without memory are named, and the others taken") {

@@ -81,4 +81,9 @@ TEST_CASE("runs of three and more members are shortened in words") {
   CHECK(node_set{0, 1, 2}.in_words() == "0 to 2");
 }
 
+TEST_CASE("one node is named as one, several as several") {
+  CHECK(node_set{3}.named() == "NUMA node 3");
+  CHECK(node_set{0, 2, 3, 4}.named() == "NUMA nodes 0, 2 to 4");
+}
+
 }  // namespace

@@ -151,6 +151,22 @@ TEST_CASE("a system that does not place memory refuses in words, and the memory 
   }
 }
 
+TEST_CASE("whether memory may be placed is known without placing any") {
+  auto const usable = os::usable_nodes();
+  if (!can_place() || usable.is_empty()) return;
+  auto several = usable;
+  several.add(60);
+  CHECK_FALSE(os::placement_refusal(usable).is_failure());
+  CHECK_FALSE(os::placement_refusal(several).is_failure());
+  shm_test::in_child([&](shm_test::findings& found) {
+    shm_test::answer({.number = SYS_mbind}, EPERM);
+    auto const refused = os::placement_refusal(several);
+    RANK_CHECK(found, refused.cause == errc::permission_denied);
+    RANK_CHECK(found, refused.subject.view() == "placing memory on " + several.named());
+    RANK_CHECK(found, refused.remedy.view().find("seccomp") != refused.remedy.view().npos);
+  });
+}
+
 TEST_CASE("a page belongs to the range that has its first byte") {
   if (!can_place()) return;
   int const node = os::usable_nodes().members().front();

@@ -237,4 +237,15 @@ TEST_CASE("a size of exactly the file-size limit is made") {
   });
 }
 
+TEST_CASE("no space for anonymous memory is a lack of memory, not of a file system") {
+  shm_test::temporary_directory const directory;
+  shm_test::in_child([&](shm_test::findings& found) {
+    shm_test::answer({.number = SYS_ftruncate}, ENOSPC);
+    auto const anonymous = shm_test::failure_of([] { os::make_anonymous("test", mib); });
+    RANK_CHECK(found, anonymous.cause == errc::out_of_memory);
+    auto const file = shm_test::failure_of([&] { os::make_unnamed(directory.path(), mib); });
+    RANK_CHECK(found, file.cause == errc::no_space);
+  });
+}
+
 }  // namespace

@@ -1,14 +1,26 @@
 #include "shm/policy/sls.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <type_traits>
 #include <utility>
 
 #include <fcntl.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "shm/shm.hpp"
@@ -18,6 +30,8 @@
 #include "support/huge_pages.hpp"
 #include "support/ranks.hpp"
 #include "support/same.hpp"
+#include "support/skipped.hpp"
+#include "support/system_call_filter.hpp"
 
 namespace {
 
@@ -69,7 +83,7 @@ std::size_t base_page() { return shm::os::base_page_bytes(); }
 void without_huge_pages(shm_test::rank_body const& body) {
   transparent_setting const never("never");
   if (shm::os::huge_page_pool::of(shm::os::default_huge_page_bytes()).available > 0 ||
-      shm::os::allows_transparent_huge_pages(shm::os::transparent_huge_page_bytes())) {
+      shm::os::switch_against_huge_pages(shm::os::transparent_huge_page_bytes()).empty()) {
     WARN("skipped: this machine has huge pages");
     return;
   }
@@ -153,6 +167,45 @@ TEST_CASE("windows come in transparent huge pages where none are reserved but th
   }
 }
 
+TEST_CASE("pages that are not there yet are not taken for smaller ones") {
+  auto const page = shm::os::transparent_huge_page_bytes();
+  transparent_setting const setting("advise");
+  if (!setting.is_there() || page != 2 * mib ||
+      shm::os::huge_page_pool::of(shm::os::default_huge_page_bytes()).available > 0) {
+    WARN("skipped: " << setting.why_not());
+    return;
+  }
+  on_ranks(2, [&](shm::group& node, findings& found) {
+    constexpr shm::window_options sparse{.prefault = shm::prefault::none};
+    shm::window<int, shm::sls_policy> w(node, four_mib / sizeof(int), prefers_huge, sparse);
+    RANK_CHECK(found, w.page_size() == page);
+    RANK_CHECK(found, is_right(w));
+    RANK_CHECK(found, shm::os::transparent_bytes_in(std::as_bytes(w.local())) > 0);
+  });
+}
+
+TEST_CASE("a process that has done without transparent huge pages is told so") {
+  transparent_setting const setting("advise");
+  if (!setting.is_there() ||
+      shm::os::huge_page_pool::of(shm::os::default_huge_page_bytes()).available > 0) {
+    WARN("skipped: " << setting.why_not());
+    return;
+  }
+  for (bool const is_by_prctl : {true, false}) {
+    on_ranks(2, [&](shm::group& node, findings& found) {
+      if (node.rank() == 1 && is_by_prctl) ::prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
+      if (node.rank() == 1 && !is_by_prctl) {
+        shm_test::answer({SYS_madvise, 2, ~0U, MADV_HUGEPAGE}, EPERM);
+      }
+      auto const refused = failure_of(
+          [&] { shm::window<int, shm::sls_policy>(node, four_mib / sizeof(int), requires_huge); });
+      RANK_CHECK(found, refused.rank == 1);
+      RANK_CHECK(found, refused.subject.view().find("disabled") != std::string_view::npos);
+      RANK_CHECK(found, refused.remedy.view().find("prctl") != std::string_view::npos);
+    });
+  }
+}
+
 TEST_CASE("a small window has huge pages where they are required") {
   auto const page = shm::os::default_huge_page_bytes();
   huge_page_reserve const reserve(6);
@@ -202,6 +255,55 @@ TEST_CASE("required huge pages that nobody has are one error that says how to ge
     RANK_CHECK(found, text.find("shmem_enabled") != std::string::npos);
     shm::window<int, shm::sls_policy>(node, 5, shm::sls_policy{}).fence();
   });
+}
+
+/// Lets this process have so many bytes of a resource, or so many more than it uses.
+void limit(int resource, std::uint64_t bytes) {
+  rlimit const to{.rlim_cur = bytes, .rlim_max = RLIM_INFINITY};
+  ::setrlimit(static_cast<__rlimit_resource>(resource), &to);
+}
+
+/// Creates a window that reserved huge pages are enough for on two ranks, of which one, `victim`,
+/// has done `harm` to itself. Transparent ones are not allowed.
+void with_harm(int victim, std::function<void()> const& harm,
+               std::function<void(shm::group&, findings&, std::string const&)> const& judge) {
+  huge_page_reserve const reserve(16);
+  transparent_setting const never("never");
+  if (!reserve.is_there() || !never.is_there() || shm::os::default_huge_page_bytes() != 2 * mib) {
+    WARN("skipped: " << reserve.why_not() << ", or " << never.why_not());
+    return;
+  }
+  on_ranks(2, [&](shm::group& node, findings& found) {
+    shm::window<int>(node, 5).fence();
+    if (node.rank() == victim) harm();
+    auto const text = shm_test::message_of(
+        [&] { shm::window<int, shm::sls_policy>(node, four_mib / sizeof(int), requires_huge); });
+    RANK_CHECK(found, shm_test::is_same_everywhere(node, text));
+    RANK_CHECK(found, text.find("rank " + std::to_string(victim) + " of 2") != std::string::npos);
+    RANK_CHECK(found, text.find("are left") == std::string::npos);
+    judge(node, found, text);
+  });
+}
+
+TEST_CASE("why enough reserved huge pages did not come is told where no others are allowed") {
+  with_harm(
+      0, [] { limit(RLIMIT_FSIZE, mib); },
+      [](shm::group&, findings& found, std::string const& text) {
+        RANK_CHECK(found, text.find("ulimit -f") != std::string::npos);
+      });
+  with_harm(
+      1, [] { shm_test::answer({SYS_madvise, 2, ~0U, 23}, EFAULT); },
+      [](shm::group&, findings& found, std::string const& text) {
+        RANK_CHECK(found, text.find("are refused to this process") != std::string::npos);
+      });
+}
+
+TEST_CASE("a limit of address space is no lack of reserved huge pages") {
+  with_harm(
+      1, [] { limit(RLIMIT_AS, shm::os::address_space_bytes() + 2 * mib); },
+      [](shm::group&, findings& found, std::string const& text) {
+        RANK_CHECK(found, text.find("ulimit -v") != std::string::npos);
+      });
 }
 
 TEST_CASE("windows that are small against a huge page take base pages") {
@@ -258,10 +360,106 @@ TEST_CASE("required on-package memory is an error where there is none, and taken
         auto const refused = failure_of(
             [&] { shm::window<char, shm::sls_policy>(node, std::size_t{1} << 40U, wanted); });
         RANK_CHECK(found, refused.cause == shm::errc::limit_reached);
-        RANK_CHECK(found,
-                   refused.subject.view().find("NUMA nodes 0 have ") != std::string_view::npos);
+        RANK_CHECK(found, refused.subject.view().ends_with(" are left on NUMA node 0"));
       },
       named);
+}
+
+TEST_CASE("required on-package memory comes in huge pages that the pool adds on demand") {
+  auto const page = shm::os::default_huge_page_bytes();
+  auto const pool = shm::os::huge_page_pool::of(page);
+  char const* const path = "/proc/sys/vm/nr_overcommit_hugepages";
+  shm_test::kernel_setting const overcommit(path, std::to_string(pool.addable + 16),
+                                            shm::os::read_kernel_file(path));
+  if (!overcommit.is_there() || page != 2 * mib || shm::os::memory_nodes().all().size() != 1) {
+    WARN("skipped: " << overcommit.why_not() << ", or several NUMA nodes");
+    return;
+  }
+  transparent_setting const never("never");
+  constexpr shm::sls_policy wanted{.pages = shm::pages::require_huge,
+                                   .memory = shm::memory::require_on_package};
+  shm::settings named{.backend = shm::backend::sls};
+  named.high_bandwidth_nodes = "0";
+  on_ranks(
+      2,
+      [&](shm::group& node, findings& found) {
+        shm::window<int, shm::sls_policy> w(node, four_mib / sizeof(int), wanted);
+        RANK_CHECK(found, w.page_size() == page);
+        RANK_CHECK(found, is_right(w));
+      },
+      named);
+}
+
+/// Shows this process, and those that it forks, a machine with NUMA nodes 0 and 1, of which the
+/// kernel lets it use node 0 only. Only in a child.
+void pretend_second_node() {
+  shm_test::temporary_directory const root;
+  auto const write = [&](std::string const& file, std::string_view text) {
+    auto const path = std::filesystem::path(root.path()) / file;
+    std::filesystem::create_directories(path.parent_path());
+    std::ofstream(path) << text << '\n';
+  };
+  write("online", "0-1");
+  write("has_memory", "0-1");
+  write("node0/cpulist", "0-1");
+  write("node1/cpulist", "");
+  if (::unshare(CLONE_NEWNS) != 0 ||
+      ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+      ::mount("none", "/sys/devices/system/node", "tmpfs", 0, nullptr) != 0) {
+    throw shm_test::skipped{"mounting needs root"};
+  }
+  std::filesystem::copy(root.path(), "/sys/devices/system/node",
+                        std::filesystem::copy_options::recursive);
+}
+
+TEST_CASE("on-package memory that a process may not use is told apart from none") {
+  if (shm::os::usable_nodes() != shm::os::node_set{0}) {
+    WARN("skipped: several NUMA nodes");
+    return;
+  }
+  shm_test::in_child([](findings&) {
+    pretend_second_node();
+    shm::settings named{.backend = shm::backend::sls};
+    named.high_bandwidth_nodes = "1";
+    shm::fork_ranks(
+        2,
+        [](shm::group& node) {
+          findings found;
+          auto const refused = failure_of([&] {
+            shm::window<int, shm::sls_policy>(node, 5000,
+                                              {.memory = shm::memory::require_on_package});
+          });
+          RANK_CHECK(found, refused.cause == shm::errc::permission_denied);
+          RANK_CHECK(found, refused.subject.view() ==
+                                "high-bandwidth memory is on NUMA node 1, and this process may use "
+                                "NUMA node 0 only");
+          shm::window<int, shm::sls_policy> w(node, 5000, {}, {.place = shm::place::node(1)});
+          RANK_CHECK(found, w.residency().nodes[0] == 0);
+          if (!found.all().empty()) throw std::runtime_error(found.all());
+        },
+        named);
+  });
+}
+
+TEST_CASE("options of the backend sls that have no name are refused on all ranks") {
+  on_ranks(2, [](shm::group& node, findings& found) {
+    auto const message = [&](shm::sls_policy const& policy) {
+      return shm_test::message_of([&] { shm::window<int, shm::sls_policy>(node, 5, policy); });
+    };
+    auto const text = message({.pages = static_cast<shm::pages>(7)});
+    RANK_CHECK(found, text.find("sls_policy::pages is 7, which has no name") != std::string::npos);
+    RANK_CHECK(found, message({.memory = static_cast<shm::memory>(9)}).find("memory is 9") !=
+                          std::string::npos);
+    shm::window<int>(node, 5).fence();
+  });
+}
+
+TEST_CASE("a node that is not there is refused also where all blocks are empty") {
+  on_ranks(2, [](shm::group& node, findings& found) {
+    auto const refused =
+        failure_of([&] { shm::window<int>(node, 0, {.place = shm::place::node(99)}); });
+    RANK_CHECK(found, refused.cause == shm::errc::invalid_argument);
+  });
 }
 
 }  // namespace

@@ -67,6 +67,8 @@ TEST_CASE("options that have no name are refused on all ranks, and the group goe
       auto const refused = failure_of([&] { shm::window<int>(node, 4, options); });
       RANK_CHECK(found, refused.cause == shm::errc::invalid_argument && refused.rank == 1);
       RANK_CHECK(found, refused.subject.view().find("window_options::") == 0);
+      RANK_CHECK(found,
+                 which != 3 || refused.subject.view().find(" is -7,") != std::string_view::npos);
     }
     shm::window<int>(node, 4).fence();
   });
@@ -77,7 +79,7 @@ TEST_CASE("large pages are passed over for windows that would mostly be padding"
     shm::window<int, moody_policy> small(node, large / 3);
     RANK_CHECK(found, node.rank() != 0 || moody_policy::last_attempt == 1);
     RANK_CHECK(found, small.page_size() == shm_test::page);
-    // It is the mean that counts, of which a rank may have all.
+    // It is all blocks together that count, and a rank may have all.
     shm::window<int, moody_policy> uneven(node, node.rank() == 0 ? large * node.size() : 0);
     RANK_CHECK(found, node.rank() != 0 || moody_policy::last_attempt == 0);
     node.barrier();

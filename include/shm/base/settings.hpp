@@ -107,8 +107,12 @@ inline environment read_environment() {
   if (is_huge) values.pages = pages::prefer_huge;
   if (is_on_package) values.memory = memory::prefer_on_package;
   if (values.backend == backend::posix && (is_huge || is_on_package)) {
-    remarks.push_back(std::string(is_huge ? "KUPL_SHM_ENABLE_HUGEPAGE" : "KUPL_SHM_ON_PACKAGE") +
-                      "=y has no effect on the backend posix; set KUPL_SHM_TYPE=sls");
+    std::string names;
+    if (is_huge) names += "KUPL_SHM_ENABLE_HUGEPAGE=y";
+    if (is_huge && is_on_package) names += " and ";
+    if (is_on_package) names += "KUPL_SHM_ON_PACKAGE=y";
+    remarks.push_back(names + (is_huge && is_on_package ? " have" : " has") +
+                      " no effect on the backend posix; set KUPL_SHM_TYPE=sls");
   }
   values.fence = detail::choice<fence_algorithm>(
       "KUPL_SHM_FENCE_ALGORITHM",

@@ -361,7 +361,7 @@ class handshake {
       warn(0, size(),
            "the settings of rank " + std::to_string(r) +
                " differ from those of rank 0, which are taken; export the same "
-               "KUPL_SHM_… variables to every rank");
+               "KUPL_SHM_… and SHM_… variables to every rank");
       return;
     }
   }

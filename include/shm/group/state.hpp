@@ -42,7 +42,7 @@ struct descriptor_channel {
 class segment;
 
 /// In what memory can be lesser than was asked for.
-enum class lesser : std::size_t { pages, memory };
+enum class lesser : std::size_t { pages, memory, place };
 
 /// The state of a group in one process. Lives as long as the group's handle or any of its windows,
 /// and as long as it lives the rank counts as living.
@@ -254,7 +254,7 @@ class group_state {
   std::uint32_t epoch_ = 0;
   std::string control_groups_;  ///< /proc/self/cgroup, for which memory_groups_ was made
   os::memory_groups memory_groups_;
-  std::array<bool, 2> has_warned_{};  ///< of each kind in `lesser`
+  std::array<bool, 3> has_warned_{};  ///< of each kind in `lesser`
   sync::verdict_word lost_;  ///< a death that this rank has learnt of, on any of its threads
   std::optional<sync::absence> missing_;  ///< why the group's own calls cannot succeed any more
 };

@@ -56,6 +56,9 @@ constexpr std::string_view remedy_for(int number) noexcept {
       return "raise the number of open files of the machine (sysctl fs.file-max)";
     case EFBIG:
       return "raise the file-size limit (ulimit -f), or ask for less";
+    case EPERM:
+      return "allow the call to this process (the seccomp profile of a container, a security "
+             "module)";
     default:
       return {};
   }

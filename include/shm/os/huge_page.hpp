@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 
 #include <algorithm>
 #include <array>
@@ -52,16 +53,25 @@ struct huge_page_pool {
   std::uint64_t total = 0;      ///< pages in the pool
   std::uint64_t available = 0;  ///< pages that a new object can have, with those that may be added
 
-  static huge_page_pool of(std::size_t page_bytes) {
+  std::uint64_t addable = 0;  ///< how many of these the kernel would add to the pool on demand
+
+  static huge_page_pool of(std::size_t page_bytes, std::string const& sysfs = "/sys") {
     std::string const directory =
-        "/sys/kernel/mm/hugepages/hugepages-" + std::to_string(page_bytes / 1024) + "kB/";
+        sysfs + "/kernel/mm/hugepages/hugepages-" + std::to_string(page_bytes / 1024) + "kB/";
     auto const number = [&](char const* name) { return detail::number_in_file(directory + name); };
     huge_page_pool pool{.total = number("nr_hugepages")};
     auto const free = number("free_hugepages");
     auto const more = number("nr_overcommit_hugepages");
-    pool.available = free - std::min(free, number("resv_hugepages")) + more -
-                     std::min(more, number("surplus_hugepages"));
+    pool.addable = more - std::min(more, number("surplus_hugepages"));
+    pool.available = free - std::min(free, number("resv_hugepages")) + pool.addable;
     return pool;
+  }
+
+  /// "3 are left of 8", for messages.
+  [[nodiscard]] std::string left_in_words() const {
+    return std::to_string(available) + (available == 1 ? " is left of " : " are left of ") +
+           std::to_string(total) +
+           (addable > 0 ? " and " + std::to_string(addable) + " that may be added" : "");
   }
 };
 
@@ -74,12 +84,12 @@ inline std::size_t transparent_huge_page_bytes() {
   return bytes;
 }
 
-/// Whether anonymous shared memory that asks for transparent huge pages of `page_bytes` may get
-/// some.
+/// Returns the path of the switch that denies transparent huge pages of `page_bytes` to anonymous
+/// shared memory that asks for them; nothing where it may get some.
 ///
 /// Source: the kernel's admin-guide, mm/transhuge.rst, shmem_enabled: also for each size since
 ///         Linux 6.9, where `inherit` stands for the setting of all.
-inline bool allows_transparent_huge_pages(
+inline std::string switch_against_huge_pages(
     std::size_t page_bytes, std::string const& directory = "/sys/kernel/mm/transparent_hugepage") {
   auto const chosen = [](std::string const& path) {
     std::string const text = read_kernel_file(path.c_str());
@@ -87,21 +97,29 @@ inline bool allows_transparent_huge_pages(
     auto const end = text.find(']', begin == std::string::npos ? 0 : begin);
     return end == std::string::npos ? std::string{} : text.substr(begin + 1, end - begin - 1);
   };
-  auto const all = chosen(directory + "/shmem_enabled");
-  if (all == "deny" || all == "force") return all == "force";  // whatever a size has
-  auto setting =
-      chosen(directory + "/hugepages-" + std::to_string(page_bytes / 1024) + "kB/shmem_enabled");
-  if (setting.empty() || setting == "inherit") setting = all;
-  return setting == "always" || setting == "within_size" || setting == "advise";
+  std::string const general = directory + "/shmem_enabled";
+  auto const all = chosen(general);
+  if (all == "force") return {};  // whatever a size has
+  if (all == "deny") return general;
+  auto path = directory + "/hugepages-" + std::to_string(page_bytes / 1024) + "kB/shmem_enabled";
+  auto setting = chosen(path);
+  if (setting.empty() || setting == "inherit") {
+    path = general;
+    setting = all;
+  }
+  bool const is_allowed = setting == "always" || setting == "within_size" || setting == "advise";
+  return is_allowed ? std::string{} : path;
 }
 
 /// Makes an object of anonymous memory in reserved huge pages of `page_bytes`.
 ///
 /// Requires: bytes is a multiple of page_bytes.
 /// Errors:   errc::unsupported where the machine has no such pages; errc::limit_reached where the
-///           pool has too few, with how many. Mapping it reserves all of them, or fails.
+///           pool has too few, with how many and, besides the command that helps, with what to do
+///           `instead`. Mapping it reserves all of them, or fails.
 /// Source:   memfd_create(2), MFD_HUGETLB and MFD_HUGE_2MB (the binary logarithm at bit 26).
-inline shared_object make_huge(char const* label, std::size_t bytes, std::size_t page_bytes) {
+inline shared_object make_huge(char const* label, std::size_t bytes, std::size_t page_bytes,
+                               std::string_view instead = {}) {
   auto const name = bytes_in_words(page_bytes);
   if (page_bytes <= base_page_bytes()) {
     throw error({.cause = errc::unsupported,
@@ -111,23 +129,33 @@ inline shared_object make_huge(char const* label, std::size_t bytes, std::size_t
   auto const needed = bytes / page_bytes;
   auto const pool = huge_page_pool::of(page_bytes);
   if (needed > pool.available) {
+    std::string remedy = "reserve more: sysctl -w vm.nr_hugepages=" +
+                         std::to_string(pool.total + needed - pool.available);
+    if (!instead.empty()) remedy.append(", or ").append(instead);
     throw error({.cause = errc::limit_reached,
-                 .subject = std::to_string(needed) + " huge pages of " + name +
-                            " are needed, and of " + std::to_string(pool.total) + " there are " +
-                            std::to_string(pool.available) + " left",
-                 .remedy = "reserve more: sysctl -w vm.nr_hugepages=" +
-                           std::to_string(pool.total + needed - pool.available)});
+                 .subject = std::to_string(needed) +
+                            (needed == 1 ? " huge page of " + name + " is"
+                                         : " huge pages of " + name + " are") +
+                            " needed, and " + pool.left_in_words(),
+                 .remedy = remedy});
   }
   auto const size_flag = static_cast<unsigned>(std::countr_zero(page_bytes)) << 26U;
   return detail::make_memfd(label, bytes, page_bytes, page_kind::reserved, MFD_HUGETLB | size_flag);
 }
 
-/// Asks for transparent huge pages where `pages` are populated from now on. A refusal shows in what
-/// they then come in.
+/// Asks for transparent huge pages where `pages` are populated from now on; returns whether the
+/// kernel has listened. Whether it finds any shows in what they then come in.
 ///
 /// Source: madvise(2), MADV_HUGEPAGE.
-inline void prefer_huge_pages(std::span<std::byte> pages) noexcept {
-  ::madvise(pages.data(), pages.size(), MADV_HUGEPAGE);
+inline bool prefer_huge_pages(std::span<std::byte> pages) noexcept {
+  return ::madvise(pages.data(), pages.size(), MADV_HUGEPAGE) == 0;
+}
+
+/// Whether this process, or one that has started it, has done without transparent huge pages.
+///
+/// Source: prctl(2), PR_GET_THP_DISABLE.
+inline bool has_huge_pages_disabled() noexcept {
+  return ::prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0) > 0;
 }
 
 namespace detail {

@@ -28,6 +28,16 @@ inline std::uint64_t free_bytes(int descriptor) noexcept {
   return static_cast<std::uint64_t>(status.f_bavail) * static_cast<std::uint64_t>(status.f_bsize);
 }
 
+/// Throws the error of the system call on an object that has just failed. No space in anonymous
+/// memory, which no file system bounds, is a lack of memory (vm.overcommit_memory).
+[[noreturn]] inline void throw_last_on(int descriptor, std::string_view subject) {
+  int const number = errno;
+  if (number == ENOSPC && free_bytes(descriptor) == unlimited) {
+    throw error({.cause = errc::out_of_memory, .system = number, .subject = subject, .remedy = {}});
+  }
+  throw_refused(number, subject);
+}
+
 /// Returns the largest size in bytes that a file of this process may have. A larger one is not
 /// refused but kills the process (SIGXFSZ), also for anonymous memory.
 inline std::uint64_t file_size_limit() noexcept { return process_limit(RLIMIT_FSIZE); }

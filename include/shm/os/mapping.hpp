@@ -188,7 +188,7 @@ inline void populate(std::span<std::byte> whole, std::span<std::byte> part, int 
                            return ::fallocate(descriptor, 0, static_cast<off_t>(begin),
                                               static_cast<off_t>(pages.size()));
                          }) != 0) {
-    throw_last(subject);
+    throw_last_on(descriptor, subject);
   }
   detail::touch(pages);
 }

@@ -106,7 +106,8 @@ class memory_nodes {
   }
 
   /// Returns how many huge pages of this size are free in a node's pool. Windows of others may have
-  /// reserved some of them: a pool does not tell by node.
+  /// reserved some of them: a pool does not tell by node. Pages that the kernel would add on demand
+  /// are not among them.
   ///
   /// Source: the kernel's admin-guide/mm/hugetlbpage.rst.
   [[nodiscard]] std::uint64_t free_huge_pages(int number, std::size_t page_bytes) const {
@@ -226,7 +227,8 @@ class memory_nodes {
     std::string const name = "SHM_HBM_NODES=" + std::string(text);
     auto const list = node_set::parse(text);
     if (!list) {
-      remark_ = name + " is not a list of nodes such as 2,16-31; taken: what the machine says";
+      remark_ = name + " is not a list of nodes up to " + std::to_string(node_set::largest) +
+                ", such as 2,16-31; taken: what the machine says";
       return false;
     }
     if (auto const without = *list - with_memory(); !without.is_empty()) {

@@ -103,6 +103,11 @@ class node_set {
     return text.empty() ? "none" : text;
   }
 
+  /// The set as the object of a sentence: "NUMA node 3", "NUMA nodes 0, 2 to 5".
+  [[nodiscard]] std::string named() const {
+    return (count() == 1 ? "NUMA node " : "NUMA nodes ") + in_words();
+  }
+
   /// The set as a mask for system calls, bit b of word w for node w * bits of a word + b.
   [[nodiscard]] std::span<unsigned long const> words() const noexcept { return words_; }
 

@@ -42,6 +42,11 @@ inline int current_node() noexcept {
   return ::syscall(SYS_getcpu, nullptr, &node, nullptr) == 0 ? static_cast<int>(node) : -1;
 }
 
+/// What can be done about nodes that exist and are kept from this process.
+inline constexpr std::string_view remedy_for_unusable_nodes =
+    "allow them to the job (cpuset.mems of its control group, numactl --membind; "
+    "Mems_allowed_list in /proc/self/status)";
+
 namespace detail {
 
 // Numbers of linux/mempolicy.h, which comes with the kernel's headers and is not everywhere.
@@ -146,6 +151,20 @@ inline void set_memory_policy(std::span<std::byte> pages, memory_policy policy,
         {.cause = errc::invalid_argument, .system = number, .subject = subject, .remedy = remedy});
   }
   throw_refused(number, subject, remedy);
+}
+
+/// Returns why this process may not say that memory is to lie on these nodes, tried on a page of
+/// its own; no failure where it may.
+inline failure placement_refusal(node_set const& nodes) {
+  try {
+    auto const page = mapping::shared_with_children(base_page_bytes());
+    set_memory_policy(page.bytes(), memory_policy::preferred, nodes);
+  } catch (error const& refused) {
+    auto why = refused.details();
+    why.subject = "placing memory on " + nodes.named();
+    return why;
+  }
+  return {};
 }
 
 /// Returns the nodes on which up to `most` evenly spread pages of a range lie, -1 for a page that

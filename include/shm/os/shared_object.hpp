@@ -66,7 +66,7 @@ inline void resize(int descriptor, std::size_t bytes, std::string_view where) {
          .remedy = remedy_for(EFBIG)});
   }
   if (retry([&] { return ::ftruncate(descriptor, static_cast<off_t>(bytes)); }) != 0) {
-    throw_last(subject);
+    throw_last_on(descriptor, subject);
   }
 }
 

@@ -55,8 +55,8 @@ struct node_preference {
 /// - `attempts(settings)`: how many kinds of memory `create` can try, best first. Where attempt k
 ///   fails on any rank, all ranks give it up together and try k + 1.
 /// - `page_bytes(attempt, settings)`: page size in bytes that attempt comes in; else the base page
-///   size. An attempt with larger pages than that, which is not the last one, is passed over for
-///   windows whose mean block is less than half a page.
+///   size. An attempt with larger pages than the last one's, in which the blocks would mostly be
+///   padding, is tried after the last one, or not at all where that has base pages.
 /// - `name_in(settings)`: the name of what is really taken, where settings decide.
 /// - `in_words(settings)`: what it asks for, for messages; else its name.
 /// - `preferred_nodes(settings)`: where it prefers memory, so that a warning can tell of others.
@@ -83,7 +83,7 @@ inline os::node_set usable_of(os::node_set const& nodes) {
 }
 
 /// Prefers nodes for memory, or interleaves it over them. A system that does not let this process
-/// choose is no error: it is a wish, and `window::residency` tells.
+/// choose is no error: it is a wish, of which a warning and `window::residency` tell.
 inline void wish_for_nodes(std::span<std::byte> pages, os::memory_policy how,
                            os::node_set const& nodes, std::size_t page_bytes) {
   if (nodes.is_empty()) return;
@@ -94,26 +94,35 @@ inline void wish_for_nodes(std::span<std::byte> pages, os::memory_policy how,
   }
 }
 
+/// Returns the nodes that a window is interleaved over where its policy prefers none: those of
+/// ordinary memory that this thread may use.
+inline os::node_set nodes_to_interleave(settings const& values) {
+  auto const machine = machine_nodes(values);
+  auto const ordinary = usable_of(machine.ordinary());
+  return ordinary.is_empty() ? usable_of(machine.with_memory()) : ordinary;
+}
+
+/// Errors: errc::invalid_argument for a node that does not exist or has no memory.
+inline void require_place(shm::place where, settings const& values) {
+  if (where.number() < 0) return;
+  auto const machine = machine_nodes(values);
+  if (machine.with_memory().contains(where.number())) return;
+  throw error({.cause = errc::invalid_argument,
+               .subject = "window_options::place is node " + std::to_string(where.number()) +
+                          ", and memory is on " + machine.with_memory().named(),
+               .remedy = "choose one of these (ls /sys/devices/system/node; numactl --hardware)"});
+}
+
 /// Puts a block where its window asks for it, among the nodes with ordinary memory. Without a wish
 /// nothing is done: memory comes from the node of the rank that populates it, or from where the
 /// thread's own policy says.
 ///
-/// Errors: errc::invalid_argument for a node that does not exist or has no memory.
+/// Requires: a node that is named has memory.
 inline void place_block(block_request const& block) {
   if (block.place == place::owner) return;
-  auto const machine = machine_nodes(block.settings);
   if (block.place.is_interleaved()) {
-    auto const ordinary = usable_of(machine.ordinary());
     return wish_for_nodes(block.mine, os::memory_policy::interleaved,
-                          ordinary.is_empty() ? usable_of(machine.with_memory()) : ordinary,
-                          block.page_bytes);
-  }
-  if (!machine.with_memory().contains(block.place.number())) {
-    throw error({.cause = errc::invalid_argument,
-                 .subject = "window_options::place is node " +
-                            std::to_string(block.place.number()) +
-                            ", and the nodes with memory are " + machine.with_memory().in_words(),
-                 .remedy = "choose one of these (numactl --hardware)"});
+                          nodes_to_interleave(block.settings), block.page_bytes);
   }
   wish_for_nodes(block.mine, os::memory_policy::preferred,
                  usable_of(os::node_set{block.place.number()}), block.page_bytes);
@@ -170,8 +179,10 @@ class segment_policy_ref {
     return page_bytes_ == nullptr ? os::base_page_bytes()
                                   : page_bytes_(policy_, attempt, settings_);
   }
+  /// Errors: errc::invalid_argument for a place that is none; those of the policy.
   [[nodiscard]] os::shared_object create(segment_request request) const {
     request.settings = settings_;
+    require_place(request.place, settings_);
     return create_(policy_, request);
   }
   void place(block_request block) const {

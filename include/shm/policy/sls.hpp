@@ -23,8 +23,8 @@ namespace shm::inline v1 {
 /// Takes anonymous memory, which has no name and is not bounded by the size of /dev/shm.
 ///
 /// Huge pages are tried in this order: reserved ones (hugetlb), transparent ones, base pages.
-/// Windows whose mean block is less than half a huge page take base pages at once, unless huge ones
-/// are required.
+/// Windows whose blocks would be padded with more than they have take base pages at once, unless
+/// huge ones are required.
 struct sls_policy {
   static constexpr std::string_view name = "sls";
 
@@ -60,12 +60,13 @@ struct sls_policy {
   ///         neither.
   [[nodiscard]] os::shared_object create(segment_request const& request) const {
     constexpr char const* label = "shm window";
+    require_known_options();
     if (memory == memory::require_on_package) require_room_on_package(request);
     switch (kind_of(request.attempt)) {
       case os::page_kind::reserved:
-        return os::make_huge(label, request.bytes, request.page_bytes);
+        return os::make_huge(label, request.bytes, request.page_bytes, allowing_transparent());
       case os::page_kind::transparent: {
-        require_transparent_pages(request);
+        require_transparent_pages();
         auto object = os::make_transparent(label, request.bytes, request.page_bytes);
         object.must_be_huge = pages == pages::require_huge;
         return object;
@@ -80,8 +81,10 @@ struct sls_policy {
   /// to the calling rank's processor; required on all nodes with it, of which the kernel takes the
   /// nearest with room, or on the one that the window names.
   ///
-  /// Errors: errc::invalid_argument for a node that does not exist, or that has no such memory
-  ///         where it is required.
+  /// Required memory is not interleaved: the kernel would take other nodes than those as well where
+  /// one of them is full.
+  ///
+  /// Errors: errc::invalid_argument for a node that has no such memory where it is required.
   void place(block_request const& block) const {
     if (memory == memory::ordinary) return place_block(block);
     auto const machine = machine_nodes(block.settings);
@@ -126,11 +129,33 @@ struct sls_policy {
     return attempt == 0 ? os::page_kind::reserved : os::page_kind::transparent;
   }
 
+  /// Errors: errc::invalid_argument for a number that is none of an enumeration's.
+  void require_known_options() const {
+    auto const check = [](std::string_view option, auto value, auto last) {
+      if (value <= last) return;
+      throw error({.cause = errc::invalid_argument,
+                   .subject = "sls_policy::" + std::string(option) + " is " +
+                              std::to_string(static_cast<std::uint32_t>(value)) +
+                              ", which has no name"});
+    };
+    check("pages", pages, pages::require_huge);
+    check("memory", memory, memory::require_on_package);
+  }
+
+  /// Returns why there are no nodes with high-bandwidth memory to use.
   static failure no_fast_memory(os::memory_nodes const& machine) {
+    if (!machine.high_bandwidth().is_empty()) {
+      return {.cause = errc::permission_denied,
+              .subject = "high-bandwidth memory is on " + machine.high_bandwidth().named() +
+                         ", and this process may use " + os::usable_nodes().named() + " only",
+              .remedy = os::remedy_for_unusable_nodes};
+    }
     return {.cause = errc::unsupported,
             .subject = machine.remark().empty() ? "this machine tells of no high-bandwidth memory"
                                                 : machine.remark(),
-            .remedy = "name its NUMA nodes in SHM_HBM_NODES (numactl --hardware shows all)"};
+            .remedy =
+                "name its NUMA nodes in SHM_HBM_NODES (ls /sys/devices/system/node and numactl "
+                "--hardware show all)"};
   }
 
   /// The block, grown to whole pages: the mapping that it lies in begins and ends on pages.
@@ -149,13 +174,13 @@ struct sls_policy {
     if (fast.contains(where.number())) return os::node_set{where.number()};
     throw error({.cause = errc::invalid_argument,
                  .subject = "window_options::place is node " + std::to_string(where.number()) +
-                            ", and on-package memory is required, which the nodes " +
-                            fast.in_words() + " have",
+                            ", and on-package memory is required, which is on " + fast.named(),
                  .remedy = "choose one of these, or prefer on-package memory"});
   }
 
-  /// Errors: errc::unsupported where there is no such memory; errc::limit_reached where it has not
-  ///         enough left: bound memory that runs out kills instead of failing.
+  /// Errors: errc::unsupported where there is no such memory, errc::permission_denied where this
+  ///         process may not use it; errc::limit_reached where it has not enough left: bound memory
+  ///         that runs out kills instead of failing.
   void require_room_on_package(segment_request const& request) const {
     auto const machine = machine_nodes(request.settings);
     auto const fast = usable_of(machine.high_bandwidth());
@@ -163,44 +188,48 @@ struct sls_policy {
     auto const nodes = required_nodes(fast, request.place);
     bool const is_of_pool = kind_of(request.attempt) == os::page_kind::reserved;
     std::uint64_t left = 0;
+    std::uint64_t free = 0;
     for (int const node : nodes.members()) {
-      auto const there =
-          is_of_pool ? machine.free_huge_pages(node, request.page_bytes) * request.page_bytes
-                     : machine.free_bytes(node);
-      left = checked_add(left, there).value_or(os::unlimited);
+      free = checked_add(free, machine.free_bytes(node)).value_or(os::unlimited);
+      left += machine.free_huge_pages(node, request.page_bytes) * request.page_bytes;
+    }
+    if (is_of_pool) {
+      // What the kernel adds to the pool on demand comes out of the nodes' free memory.
+      left +=
+          std::min(os::huge_page_pool::of(request.page_bytes).addable * request.page_bytes, free);
+    } else {
+      left = free;
     }
     if (request.bytes <= left) return;
-    throw error({.cause = errc::limit_reached,
-                 .subject = bytes_in_words(request.bytes) + " are needed, and the NUMA nodes " +
-                            nodes.in_words() + " have " + bytes_in_words(left) + " left" +
-                            (is_of_pool ? " in reserved huge pages" : ""),
-                 .remedy = is_of_pool
-                               ? "reserve more there (/sys/devices/system/node/node…/hugepages)"
-                               : "ask for less, or free memory there (numactl --hardware)"});
+    throw error(
+        {.cause = errc::limit_reached,
+         .subject = bytes_in_words(request.bytes) + " are needed, and " + bytes_in_words(left) +
+                    " are left" + (is_of_pool ? " in huge pages" : "") + " on " + nodes.named(),
+         .remedy = is_of_pool ? "reserve more there (/sys/devices/system/node/node…/hugepages)"
+                              : "ask for less, or free memory there (grep MemFree "
+                                "/sys/devices/system/node/node*/meminfo)"});
+  }
+
+  /// Returns the command that lets shared memory have transparent huge pages; nothing where it may
+  /// have them, or the kernel has none.
+  static std::string allowing_transparent() {
+    auto const bytes = os::transparent_huge_page_bytes();
+    auto const path = bytes == 0 ? std::string{} : os::switch_against_huge_pages(bytes);
+    return path.empty() ? path : "allow transparent ones: echo advise >" + path;
   }
 
   /// Errors: errc::unsupported.
-  void require_transparent_pages(segment_request const& request) const {
-    if (request.page_bytes > os::base_page_bytes() &&
-        os::allows_transparent_huge_pages(request.page_bytes)) {
-      return;
+  static void require_transparent_pages() {
+    if (os::transparent_huge_page_bytes() == 0) {
+      throw error({.cause = errc::unsupported,
+                   .subject = "this kernel has no transparent huge pages",
+                   .remedy = "reserve huge pages (sysctl -w vm.nr_hugepages=…)"});
     }
-    // A remedy has room for both commands, which want root.
-    std::string remedy = "as root: echo advise >/sys/kernel/mm/transparent_hugepage/shmem_enabled";
-    std::string left;
-    if (auto const huge = os::default_huge_page_bytes(); huge != 0) {
-      auto const needed = (request.bytes + huge - 1) / huge;
-      auto const pool = os::huge_page_pool::of(huge);
-      auto const missing = needed - std::min<std::uint64_t>(needed, pool.available);
-      left = ": " + std::to_string(pool.available) + " of " + std::to_string(pool.total) +
-             " are left, " + std::to_string(needed) + " are needed";
-      remedy += ", or sysctl -w vm.nr_hugepages=" + std::to_string(pool.total + missing);
+    if (auto const remedy = allowing_transparent(); !remedy.empty()) {
+      throw error({.cause = errc::unsupported,
+                   .subject = "shared memory gets no transparent huge pages here",
+                   .remedy = remedy});
     }
-    throw error({.cause = errc::unsupported,
-                 .subject = "shared memory gets no transparent huge pages here, and too few are "
-                            "reserved" +
-                            left,
-                 .remedy = remedy});
   }
 };
 

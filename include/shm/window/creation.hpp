@@ -34,6 +34,7 @@
 #include "shm/sync/arrival.hpp"
 #include "shm/version.hpp"
 #include "shm/window/block.hpp"
+#include "shm/window/fallback.hpp"
 #include "shm/window/report.hpp"
 #include "shm/window/room.hpp"
 #include "shm/window/segment.hpp"
@@ -62,12 +63,13 @@ class segment_creation {
   /// Errors: the same on every rank.
   std::shared_ptr<segment> run() {
     state_.require_whole(wish_.where);
-    for (attempt_ = 0;; ++attempt_) {
+    for (;;) {
       auto failed = try_once();
       if (!failed) break;
       // Where the object could not be made, rank 0 has tried every kind of memory.
-      if (!is_made_ || is_last(attempt_) || !is_worth_another(*failed)) throw *failed;
-      passed_over_ = failed->details();
+      if (!is_made_ || policy_.attempts() == 1 || !is_worth_another(*failed, wish_.where))
+        throw *failed;
+      fallback_.pass_over(failed->details());
     }
     result_->complete();
     return std::move(result_);
@@ -75,28 +77,6 @@ class segment_creation {
 
  private:
   static constexpr std::size_t block_argument = 6;  ///< in the vote: the size of the own block
-
-  [[nodiscard]] bool is_last(int attempt) const noexcept {
-    return attempt + 1 >= policy_.attempts();
-  }
-
-  /// Whether another kind of memory could succeed.
-  [[nodiscard]] bool is_worth_another(error const& failed) const noexcept {
-    if (failed.where() != wish_.where && failed.where() != operation::none) {
-      return false;
-    }
-    switch (failed.details().cause) {
-      case errc::out_of_memory:
-      case errc::no_space:
-      case errc::limit_reached:
-      case errc::permission_denied:
-      case errc::unsupported:
-      case errc::system_failure:
-        return true;
-      default:
-        return false;
-    }
-  }
 
   /// Whether a rank is missing, so that no further agreement can be reached.
   static bool is_loss(error const& failed) noexcept {
@@ -176,7 +156,8 @@ class segment_creation {
     if (wish_.is_internal) return;
     try {
       if (state_.settings().is_verbose) tell_of(*result_, policy_.asked());
-      warn_of_lesser_memory(state_, *result_, policy_, wanted_page_bytes_, passed_over_);
+      warn_of_smaller_pages(state_, *result_, fallback_);
+      warn_of_other_nodes(state_, *result_, policy_, wish_.options.place);
     } catch (std::exception const&) {
       // The user can still ask the window.
     }
@@ -189,29 +170,19 @@ class segment_creation {
     for (int r = 0; r < state_.size(); ++r) {
       sizes.push_back(state_.block().ballot_of(r, epoch).arguments[block_argument]);
     }
-    for (int attempt = attempt_;; ++attempt) {
-      if (!is_last(attempt) && is_too_small(attempt, sizes)) continue;
-      wanted_page_bytes_ = std::max(wanted_page_bytes_, policy_.page_bytes(attempt));
+    fallback_.plan(policy_, sizes, wish_.options.layout);
+    for (;;) {
+      int const attempt = fallback_.attempt();
       try {
         make_object_in(attempt, epoch, sizes);
         break;
       } catch (error const& refused) {
         drop_object();
-        if (is_last(attempt) || !is_worth_another(refused)) throw;
-        passed_over_ = refused.details();
+        if (!is_worth_another(refused, wish_.where)) throw;
+        fallback_.pass_over(refused.details());
       }
     }
     if (!is_asked_for_room()) state_.hand_over(object_);
-  }
-
-  /// Whether the pages of an attempt are so large that blocks would mostly be padding, where the
-  /// last attempt has smaller ones.
-  [[nodiscard]] bool is_too_small(int attempt, std::span<std::uint64_t const> sizes) const {
-    std::uint64_t mean = 0;  // of each, so that no sum overflows
-    for (auto const bytes : sizes) mean += bytes / sizes.size();
-    auto const page_bytes = policy_.page_bytes(attempt);
-    auto const last_page_bytes = policy_.page_bytes(policy_.attempts() - 1);
-    return page_bytes > last_page_bytes && mean < page_bytes / 2;
   }
 
   void make_object_in(int attempt, std::uint32_t epoch, std::span<std::uint64_t const> sizes) {
@@ -245,28 +216,8 @@ class segment_creation {
     state_.publish(object_, nonce, attempt);
   }
 
-  /// Errors: errc::limit_reached where another program has taken reserved huge pages in between.
-  static os::mapping map_whole(int descriptor, std::size_t bytes, std::size_t page_bytes,
-                               os::page_kind pages) {
-    try {
-      return {descriptor, bytes};
-    } catch (error const& refused) {
-      if (pages != os::page_kind::reserved) throw;
-      throw error(
-          {.cause = errc::limit_reached,
-           .system = refused.details().system,
-           .subject = std::to_string(bytes / page_bytes) + " huge pages of " +
-                      bytes_in_words(page_bytes) + " cannot be reserved",
-           .remedy = "reserve more (sysctl -w vm.nr_hugepages=…; grep Huge /proc/meminfo)"});
-    }
-  }
-
   void map(int descriptor, std::size_t bytes, std::size_t page_bytes, os::page_kind pages) {
-    // Only transparent huge pages need it; the kernel aligns reserved ones itself.
-    bool const is_transparent = pages == os::page_kind::transparent;
-    auto made = is_transparent ? os::mapping::aligned(descriptor, bytes, page_bytes)
-                               : map_whole(descriptor, bytes, page_bytes, pages);
-
+    auto made = map_whole(descriptor, bytes, page_bytes, pages);
     if (wish_.options.core_dump == core_dump::leave_out) made.leave_out_of_dumps();
     result_->map(std::move(made), page_bytes,
                  pages == os::page_kind::reserved ? page_bytes : os::base_page_bytes());
@@ -388,8 +339,7 @@ class segment_creation {
   os::file_descriptor descriptor_;
   int attempt_ = 0;
 
-  std::size_t wanted_page_bytes_ = 0;  ///< on rank 0: the largest that was tried
-  failure passed_over_{};  ///< why better memory than that of this attempt was not to be had
+  fallback fallback_;  ///< the kinds of memory on rank 0; on the others only what has failed
 
   bool is_made_ = false;        ///< whether there is an object, in this attempt
   bool has_own_block_ = false;  ///< on rank 0: its block was populated with the header

@@ -49,7 +49,7 @@ inline failure failure_of(window_options const& options) {
   check_choice("layout", options.layout, layout::contiguous);
   check_choice("prefault", options.prefault, prefault::none);
   check_choice("core_dump", options.core_dump, core_dump::include);
-  check("place", options.place.is_known(), options.place.code());
+  check("place", options.place.is_known(), options.place.given());
   return found;
 }
 

@@ -101,7 +101,7 @@ static_assert(shm::segment_policy<shm::posix_policy> && shm::segment_policy<shm:
 static_assert(!shm::segment_policy<int>);
 
 // A handle is a few words, and its size does not depend on the type or on the policy.
-static_assert(sizeof(shm::group) <= 2 * sizeof(void*));
+static_assert(sizeof(shm::group) <= 4 * sizeof(void*));
 static_assert(sizeof(communicator) == sizeof(shm::group));
 static_assert(sizeof(window) <= 5 * sizeof(void*));
 static_assert(sizeof(window) == sizeof(shm::window<double[100], shm::posix_policy>));

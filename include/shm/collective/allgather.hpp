@@ -54,9 +54,8 @@ inline std::optional<failure> failure_of_allgather(plan_layout const& layout) {
   return std::nullopt;
 }
 
-/// Up to so many bytes of each rank are copied beside the flag that announces them. Measured by
-/// bench/collectives_against_mpi.
-inline constexpr std::size_t staged_allgather_bytes = 4096;
+/// Measured by bench/collectives_against_mpi, with one way and the other.
+inline constexpr staged_limits allgather_limits{.own_processor = 1024, .shared_processor = 4096};
 
 /// Returns what one rank brings to the making of a plan.
 template <class T>
@@ -68,7 +67,7 @@ plan_request allgather_request(group& ranks, std::span<T const> send, std::span<
                     .count = send.size(),
                     .send = std::as_bytes(send),
                     .receive = std::as_writable_bytes(receive),
-                    .staged_bytes = staged_allgather_bytes};
+                    .limits = allgather_limits};
   if (!is_block_of(send.size(), receive.size(), ranks)) {
     mine.cause = length_failure(send.size(), receive.size(),
                                 "receive a block of what is sent from each rank");

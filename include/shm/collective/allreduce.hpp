@@ -56,9 +56,8 @@ inline std::optional<failure> failure_of_allreduce(plan_layout const& layout) {
   return std::nullopt;
 }
 
-/// Up to so many bytes of each rank are copied beside the flag that announces them. Measured by
-/// bench/collectives_against_mpi.
-inline constexpr std::size_t staged_allreduce_bytes = 4096;
+/// Measured by bench/collectives_against_mpi, with one way and the other.
+inline constexpr staged_limits allreduce_limits{.own_processor = 512, .shared_processor = 4096};
 
 /// Returns what one rank brings to the making of a plan.
 template <class T, class Op>
@@ -71,7 +70,7 @@ plan_request allreduce_request(group& ranks, std::span<T const> send, std::span<
                     .send = std::as_bytes(send),
                     .receive = std::as_writable_bytes(receive),
                     .algorithm = settings_of(ranks).allreduce,
-                    .staged_bytes = staged_allreduce_bytes};
+                    .limits = allreduce_limits};
   if (send.size() != receive.size()) {
     mine.cause = length_failure(send.size(), receive.size(), "receive as many as is sent");
   }

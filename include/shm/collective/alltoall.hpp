@@ -49,9 +49,8 @@ inline std::optional<failure> failure_of_alltoall(plan_layout const& layout) {
   return std::nullopt;
 }
 
-/// Up to so many bytes of each rank are copied beside the flag that announces them. Measured by
-/// bench/collectives_against_mpi.
-inline constexpr std::size_t staged_alltoall_bytes = 4096;
+/// Measured by bench/collectives_against_mpi, with one way and the other.
+inline constexpr staged_limits alltoall_limits{.own_processor = 1024, .shared_processor = 4096};
 
 /// Returns what one rank brings to the making of a plan.
 template <class T>
@@ -64,7 +63,7 @@ plan_request alltoall_request(group& ranks, std::span<T const> send, std::span<T
                     .send = std::as_bytes(send),
                     .receive = std::as_writable_bytes(receive),
                     .algorithm = settings_of(ranks).alltoall,
-                    .staged_bytes = staged_alltoall_bytes};
+                    .limits = alltoall_limits};
   if (!are_blocks_of_all(send.size(), receive.size(), ranks)) {
     mine.cause = length_failure(send.size(), receive.size(),
                                 "send and receive equal blocks, one for each rank");

@@ -26,6 +26,14 @@
 
 namespace shm::inline v1::detail {
 
+/// Up to how many bytes of each rank are copied beside the flag that announces them, where the way
+/// is chosen automatically. Waiting once instead of twice is worth more where a rank gives up its
+/// processor to wait.
+struct staged_limits {
+  std::size_t own_processor = 0;     ///< where each rank has a processor
+  std::size_t shared_processor = 0;  ///< where there are more ranks than processors
+};
+
 /// What one rank brings to the making of a plan.
 struct plan_request {
   operation where = operation::none;
@@ -37,8 +45,8 @@ struct plan_request {
   std::span<std::byte const> send;
   std::span<std::byte> receive;  ///< may be empty on the root
   collective_algorithm algorithm = collective_algorithm::automatic;
-  std::size_t staged_bytes = 0;  ///< up to so many bytes of each rank are staged, where automatic
-  failure cause{};               ///< where the arguments of this rank are no good
+  staged_limits limits{};  ///< where automatic
+  failure cause{};         ///< where the arguments of this rank are no good
 };
 
 /// How the buffers of all ranks lie.
@@ -271,10 +279,13 @@ class plan_core : public begun_work {
     if (failed) throw std::move(*failed);
     if (state.rank() != 0) read();
     is_one_result_ = root_ < 0 && layout.is_one_result();
-    is_staged_ = is_to_be_staged(mine) && !layout.is_shared();
+    auto const most =
+        state.has_own_processor() ? mine.limits.own_processor : mine.limits.shared_processor;
+    is_staged_ = is_to_be_staged(mine, most) && !layout.is_shared();
   }
 
-  [[nodiscard]] bool is_to_be_staged(plan_request const& mine) noexcept {
+  [[nodiscard]] bool is_to_be_staged(plan_request const& mine,
+                                     std::size_t automatic_bytes) noexcept {
     constexpr std::size_t most_staged = 1024 * 1024;
     if (mine.alignment > board::data_at) return false;
     switch (mine.algorithm) {
@@ -285,7 +296,7 @@ class plan_core : public begun_work {
       case collective_algorithm::automatic:
         break;
     }
-    return bytes_ <= mine.staged_bytes;
+    return bytes_ <= automatic_bytes;
   }
 
   void find(group_state& state, plan_layout const& layout) {

@@ -48,9 +48,9 @@ inline std::optional<failure> failure_of_reduce_scatter(plan_layout const& layou
   return std::nullopt;
 }
 
-/// Up to so many bytes of each rank are copied beside the flag that announces them. Measured by
-/// bench/collectives_against_mpi.
-inline constexpr std::size_t staged_reduce_scatter_bytes = 4096;
+/// Measured by bench/collectives_against_mpi, with one way and the other.
+inline constexpr staged_limits reduce_scatter_limits{.own_processor = 1024,
+                                                     .shared_processor = 4096};
 
 /// Returns what one rank brings to the making of a plan.
 template <class T, class Op>
@@ -62,7 +62,7 @@ plan_request reduce_scatter_request(group& ranks, std::span<T const> send, std::
                     .count = send.size(),
                     .send = std::as_bytes(send),
                     .receive = std::as_writable_bytes(receive),
-                    .staged_bytes = staged_reduce_scatter_bytes};
+                    .limits = reduce_scatter_limits};
   if (!is_block_of(receive.size(), send.size(), ranks)) {
     mine.cause = length_failure(send.size(), receive.size(),
                                 "send a block of what is received for each rank");

@@ -70,6 +70,10 @@ class group_state {
                 [](void* self) noexcept { advance_all(static_cast<group_state*>(self)->begun_); },
             .context = this};
   }
+  /// Whether every rank of the group has a processor of its own.
+  [[nodiscard]] bool has_own_processor() const noexcept {
+    return header().spins == sync::patience::with_own_processor().spins;
+  }
   /// What this rank has begun and others may wait for.
   [[nodiscard]] begun_work*& begun() noexcept { return begun_; }
   [[nodiscard]] descriptor_channel& channel() noexcept { return channel_; }

@@ -113,3 +113,31 @@ TEST_CASE("any thread may read a window and ask about it while one is in its fen
     node.barrier();
   });
 }
+
+TEST_CASE("a thread may wait for posts while another one has plans under way") {
+  shm_test::on_ranks(2, [](shm::group& node, findings& found) {
+    constexpr int rounds = 100;
+    shm::window<int> w(node, 1000);
+    int const peer = 1 - node.rank();
+    std::atomic<int> wrong = 0;
+    on_threads(2, [&](int number) {
+      if (number == 0) {
+        for (int i = 0; i < rounds; ++i) {
+          w.post(peer);
+          w.wait(peer);
+        }
+        return;
+      }
+      shm::allreduce_plan plan(node, w.local());
+      for (int i = 0; i < rounds; ++i) {
+        w.local()[7] = 1;
+        plan.start();
+        plan.wait();
+        if (w.local()[7] != 2) ++wrong;
+        if (shm::allreduce(node, 1) != 2) ++wrong;
+      }
+    });
+    RANK_CHECK(found, wrong == 0);
+    node.barrier();
+  });
+}

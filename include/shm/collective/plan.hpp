@@ -346,8 +346,8 @@ class working_plan final : public plan_core {
 ///             do at once.
 /// Ordering:   what a rank wrote before it started is visible to every rank that needs its data,
 ///             once that one has completed.
-/// Cost:       a rank's part of the work is done while it is in a call of this group: it asks,
-///             completes, or waits for something else.
+/// Cost:       a rank's part of the work is done while it asks or completes, or waits in any other
+///             collective call or fence of this group, but not in a wait for a post.
 ///
 /// A plan shares ownership of the windows that its buffers lie in. Destroying it never waits, also
 /// when it is started: ranks that still wait for this one then get errc::peer_left.

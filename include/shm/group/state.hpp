@@ -63,12 +63,18 @@ class group_state {
   [[nodiscard]] shm::settings const& settings() const noexcept { return header().settings; }
   /// How the group and its windows wait for all ranks.
   [[nodiscard]] fence_algorithm fence_in_use() const noexcept { return header().fence_in_use; }
-  /// How this rank waits: meanwhile it does what others may wait for.
+  /// How this rank waits in collective calls: meanwhile it does what others may wait for.
   [[nodiscard]] sync::patience patience() noexcept {
-    return {.spins = header().spins,
-            .meanwhile =
-                [](void* self) noexcept { advance_all(static_cast<group_state*>(self)->begun_); },
-            .context = this};
+    auto how = patience_of_any_thread();
+    how.meanwhile = [](void* self) noexcept {
+      advance_all(static_cast<group_state*>(self)->begun_);
+    };
+    how.context = this;
+    return how;
+  }
+  /// How it waits where that may be on another thread than the one of its collective calls.
+  [[nodiscard]] sync::patience patience_of_any_thread() const noexcept {
+    return {.spins = header().spins};
   }
   /// Whether every rank of the group has a processor of its own.
   [[nodiscard]] bool has_own_processor() const noexcept {

@@ -205,7 +205,8 @@ class segment {
     }
     if (int const from = signals_.take_any(peers); from >= 0) return from;
     state_->require_alive(operation::wait);
-    auto const heard = signals_.wait(peers, state_->patience(), signal_roll{{*this}}, deadline);
+    auto const heard =
+        signals_.wait(peers, state_->patience_of_any_thread(), signal_roll{{*this}}, deadline);
     if (heard.missing) fail_to_hear(*heard.missing);
     // Short waits one after the other find out as well.
     if (heard.from < 0 && is_heard_now_and_then(peers.front())) return peers.front();

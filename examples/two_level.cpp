@@ -2,8 +2,6 @@
 
 #include <cstdio>
 #include <numeric>
-#include <span>
-#include <string>
 
 #include <mpi.h>
 #include <shm/oob/mpi.hpp>

@@ -107,7 +107,7 @@ enum class fence_algorithm : std::uint32_t {
 
 /// How the ranks of a collective plan hand their data over. The result never depends on it.
 enum class collective_algorithm : std::uint32_t {
-  automatic,  ///< by the amount of data and the number of ranks
+  automatic,  ///< by the amount of data, and whether ranks share processors
   staged,     ///< copied beside the flag that announces it: one hand-over; up to 1 MiB
   direct,     ///< read and written where it lies: two hand-overs, nothing copied twice
 };

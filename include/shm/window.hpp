@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <ranges>
 #include <span>
 #include <string>
 #include <string_view>
@@ -27,9 +28,11 @@
 
 namespace shm::inline v1 {
 
-/// A type whose objects processes can share: copied byte by byte, and no pointer.
+/// A type whose objects processes can share: copied byte by byte, and no pointer, nor a view, which
+/// holds one.
 template <class T>
 concept shareable = std::is_object_v<T> && std::is_trivially_copyable_v<T> &&
+                    !std::ranges::view<std::remove_all_extents_t<T>> &&
                     !std::is_pointer_v<std::remove_all_extents_t<T>> &&
                     !std::is_member_pointer_v<std::remove_all_extents_t<T>>;
 
@@ -61,7 +64,9 @@ class untyped_window {
     std::swap(size_, taken.size_);
     return *this;
   }
-  ~untyped_window() = default;
+  ~untyped_window() {
+    if (segment_) segment_->leave();  // a plan may keep the memory
+  }
 
   /// Creates a window; see `window`.
   static untyped_window create(group& ranks, segment_policy_ref policy, segment_wish wish) {
@@ -246,8 +251,7 @@ class window {
   /// Errors:   on this rank alone, and nothing is posted: errc::invalid_argument where there is no
   ///           such rank; errc::empty; errc::out_of_memory at the first post of a pair, in a window
   ///           of hundreds of ranks. None where `peer` is dead or has left: nobody hears it then.
-  /// Cost:     one store with release: the line that the count is in moves to `peer` when that
-  /// looks
+  /// Cost:     one store with release: the line that the count is in moves to `peer` when it looks,
   ///           and back at the next post.
   void post(int peer) { window_.segment_for(operation::post).post(peer); }
 

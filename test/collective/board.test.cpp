@@ -21,8 +21,7 @@ TEST_CASE("what ranks announce in a step is there, step after step, also where n
               int const mine = step * 10 + node.rank();
               std::memcpy(steps.data(node.rank()) + bytes - 4, &mine, sizeof mine);
               steps.announce();
-              steps.segment().await_all(shm::operation::allreduce,
-                                        shm::detail::segment::waiters::all,
+              steps.segment().await_all(shm::operation::allreduce, {},
                                         [&](int r) { return steps.has_announced(r); });
               for (int r = 0; r < node.size(); ++r) {
                 int theirs = 0;

@@ -10,6 +10,7 @@
 #include <limits>
 #include <optional>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -96,6 +97,33 @@ TEST_CASE("each rank completes plans in an order of its own, with fences between
   });
 }
 
+TEST_CASE("plans of two groups are completed in different orders") {
+  on_all([](shm::group& node, findings& found) {
+    shm::communicator other(node);
+    shm::window<int> here(node, 600);
+    shm::window<int> there(other, 600);
+    shm::allreduce_plan first(node, here.local());
+    shm::allreduce_plan second(other, there.local());
+    for (int round = 0; round < 30; ++round) {
+      std::ranges::fill(here.local(), 1);
+      std::ranges::fill(there.local(), 2);
+      first.start();
+      second.start();
+      if (node.rank() % 2 == 0) {
+        first.wait();
+        second.wait();
+      } else {
+        second.wait();
+        other.barrier();
+        first.wait();
+      }
+      if (node.rank() % 2 == 0) other.barrier();
+      RANK_CHECK(found, here.local()[599] == node.size());
+      RANK_CHECK(found, there.local()[599] == 2 * node.size());
+    }
+  });
+}
+
 TEST_CASE("a started plan lets a rank work until it asks, and completes by asking") {
   on_all([](shm::group& node, findings& found) {
     shm::window<long> shared(node, 3000);
@@ -126,10 +154,10 @@ TEST_CASE("what starts a plan never waits") {
     shm::allreduce_plan plan(node, shared.local());
     if (node.rank() == 0) {
       plan.start();
-      RANK_CHECK(found, !plan.test());  // the other one waits for the barrier
-      node.barrier();
+      RANK_CHECK(found, !plan.test());  // the other one waits for the post
+      shared.post(1);
     } else {
-      node.barrier();
+      shared.wait(0);
       plan.start();
     }
     plan.wait();
@@ -302,6 +330,155 @@ TEST_CASE("the death of a rank ends the operations of the others with one error"
           with(how));
     }
   }
+}
+
+TEST_CASE("a bcast goes on without a receiver that has left, and ends for all with one that died") {
+  for (auto const how : algorithms) {
+    shm_test::on_ranks(
+        3,
+        [](shm::group& node, findings& found) {
+          shm::window<int> shared(node, 100);
+          std::optional<shm::bcast_plan<int>> plan(std::in_place, node, shared.local(), 0);
+          if (node.rank() == 2) plan.reset();
+          for (int round = 0; node.rank() != 2 && round < 20; ++round) {
+            if (node.rank() == 0) std::ranges::fill(shared.local(), round);
+            plan->start();
+            plan->wait();
+            RANK_CHECK(found, std::ranges::count(shared.local(), round) == 100);
+          }
+          node.barrier();
+        },
+        with(how));
+    for (bool const is_asked : {false, true}) {
+      shm_test::on_ranks_losing(
+          2, 3,
+          [is_asked](shm::group& node, findings& found) {
+            shm::window<int> shared(node, 100);
+            shm::bcast_plan plan(node, shared.local(), 0);
+            if (node.rank() == 2) ::raise(SIGKILL);
+            // The root finds out, and goes no further; the other one waits for nobody but the root.
+            auto const failed = shm_test::failure_of([&] {
+              for (;;) {
+                plan.start();
+                if (!is_asked) plan.wait();
+                while (!plan.test()) {
+                }
+              }
+            });
+            RANK_CHECK(found, failed.cause == shm::errc::peer_lost && failed.rank == 2);
+          },
+          with(how));
+    }
+  }
+}
+
+TEST_CASE("a death ends a wait for ranks that have given up before it") {
+  // Rank 2 dies in the barrier's place of the order, having arrived there, before its part of the
+  // plan is done; rank 0 waits for the plan first, rank 1 for the barrier.
+  shm_test::on_ranks_losing(
+      2, 3,
+      [](shm::group& node, findings& found) {
+        shm::window<int> shared(node, 1000);
+        shm::allreduce_plan plan(node, shared.local());
+        plan.start();
+        if (node.rank() == 2) {
+          auto& line = node.state()->block().line(2);
+          shm::sync::store(line.arrived, line.arrived + 1);
+          ::raise(SIGKILL);
+        }
+        auto const failed = shm_test::failure_of([&] {
+          if (node.rank() == 1) node.barrier();
+          plan.wait();
+        });
+        RANK_CHECK(found, failed.cause == shm::errc::peer_lost && failed.rank == 2);
+      },
+      with(shm::collective_algorithm::direct));
+}
+
+TEST_CASE("asking a plan in a lost group is an error at once") {
+  shm_test::on_ranks_losing(
+      2, 3,
+      [](shm::group& node, findings& found) {
+        shm::window<int> shared(node, 100);
+        shm::allreduce_plan plan(node, shared.local());
+        if (node.rank() == 0) plan.start();
+        if (node.rank() == 2) {
+          plan.start();
+          ::raise(SIGKILL);
+        }
+        RANK_CHECK(found, shm_test::failure_of([&] { node.barrier(); }).rank == 2);
+        if (node.rank() != 0) return;
+        RANK_CHECK(found, shm_test::failure_of([&] {
+                            while (!plan.test()) {
+                            }
+                          }).cause == shm::errc::peer_lost);
+      },
+      with(shm::collective_algorithm::staged));
+}
+
+TEST_CASE("a rank that fails before it starts gives its error to those that wait for it") {
+  for (auto const how : algorithms) {
+    for (int const failing : {0, 2}) {
+      shm_test::on_ranks(
+          3,
+          [failing](shm::group& node, findings& found) {
+            shm::window<int> shared(node, 100);
+            auto const text = shm_test::message_of([&] {
+              shm::allreduce_plan plan(node, shared.local());
+              node.agree([&] {
+                if (node.rank() == failing) throw std::runtime_error("the disk is full");
+                plan.start();
+                plan.wait();
+              });
+            });
+            RANK_CHECK(found, text.find("the disk is full") != std::string::npos);
+            RANK_CHECK(found, text.starts_with("shm: rank " + std::to_string(failing)));
+            // The group goes on.
+            shm::allreduce_plan plan(node, shared.local());
+            std::ranges::fill(shared.local(), 1);
+            plan.start();
+            plan.wait();
+            RANK_CHECK(found, shared.local()[99] == 3);
+            node.barrier();
+          },
+          with(how));
+    }
+  }
+}
+
+TEST_CASE("a window that is read-only on a rank is no place for results that it writes") {
+  shm_test::on_ranks(2, [](shm::group& node, findings& found) {
+    shm::window<int> send(node, 5000);
+    shm::window<int> results(node, 5000);
+    auto const to = results.local();
+    std::optional<shm::window<int const>> frozen;
+    if (node.rank() == 1) frozen = std::move(results).freeze();
+    auto const text =
+        shm_test::message_of([&] { shm::allreduce_plan plan(node, send.local(), to); });
+    RANK_CHECK(found, text.find("is read-only in this process") != std::string::npos);
+    RANK_CHECK(found, text.starts_with("shm: rank 1 of 2"));
+    if (frozen) {
+      shm::bcast_plan plan(node, send.local(), 1);
+    } else {
+      shm::bcast_plan plan(node, send.local(), 1);
+    }
+  });
+}
+
+TEST_CASE("a window that a plan keeps is left by those that destroy it") {
+  shm_test::on_ranks(2, [](shm::group& node, findings& found) {
+    std::optional<shm::window<int>> shared(std::in_place, node, 100);
+    shm::allreduce_plan plan(node, shared->local());
+    if (node.rank() == 1) {
+      shared.reset();
+    } else {
+      RANK_CHECK(found,
+                 shm_test::failure_of([&] { shared->fence(); }).cause == shm::errc::peer_left);
+    }
+    plan.start();
+    plan.wait();
+    node.barrier();
+  });
 }
 
 TEST_CASE("arguments that do not go together are one error on all ranks, and the group goes on") {

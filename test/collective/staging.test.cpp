@@ -1,12 +1,11 @@
 #include "shm/collective/staging.hpp"
 
-#include <sched.h>
-
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <stdexcept>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -53,31 +52,62 @@ TEST_CASE("private collectives of all kinds follow each other in any mixture") {
 }
 
 TEST_CASE("ranks in a private collective and in another call of the group find each other out") {
-  using call = std::function<void(shm::group&)>;
-  call const others[] = {[](shm::group& node) { node.barrier(); },
-                         [](shm::group& node) { node.agree([] {}); },
-                         [](shm::group& node) { static_cast<void>(shm::window<int>(node, 1)); },
-                         [](shm::group& node) { static_cast<void>(node.split(0)); }};
+  struct other_call {
+    std::function<void(shm::group&)> make;
+    bool is_agreement;  ///< after which the group goes on
+  };
+  other_call const others[] = {
+      {[](shm::group& node) { node.agree([] {}); }, true},
+      {[](shm::group& node) { static_cast<void>(shm::window<int>(node, 1)); }, true},
+      {[](shm::group& node) { node.barrier(); }, false},
+      {[](shm::group& node) { static_cast<void>(node.split(0)); }, false}};
   for (std::uint32_t const first : {0U, 0xfffffffeU}) {
     for (auto const& other : others) {
       for (int const alone : {0, 2}) {
         shm_test::on_ranks(3,
                            [&](shm::group& node, findings& found) {
-                             shm::window<int> ends(node, 1);
+                             shm::window<int> ranks(node, 1);
                              RANK_CHECK(found, shm::allreduce(node, 1) == 3);
-                             auto const failed = shm_test::failure_of([&] {
-                               if (node.rank() == alone) return other(node);
+                             auto const call = [&] {
+                               if (node.rank() == alone) return other.make(node);
                                static_cast<void>(shm::allreduce(node, 1));
-                             });
+                             };
+                             auto const failed = shm_test::failure_of(call);
                              RANK_CHECK(found, failed.cause == shm::errc::mismatch);
                              // Nobody leaves before all have found out: that would be another
                              // reason.
-                             std::atomic_ref ended(ends[0][0]);
-                             ended.fetch_add(1);
-                             while (ended.load() < 3) ::sched_yield();
+                             ranks.local()[0] = failed.rank;
+                             for (int r = 0; r < 3; ++r) ranks.post(r);
+                             for (int r = 0; r < 3; ++r) ranks.wait(r);
+                             for (int r = 0; r < 3; ++r)
+                               RANK_CHECK(found, ranks[r][0] == ranks[0][0]);
+                             if (!other.is_agreement) return;
+                             RANK_CHECK(found, shm::allreduce(node, 2) == 6);
+                             RANK_CHECK(found, shm::bcast(node, node.rank(), 1) == 1);
                            },
                            {{.first_number = first}});
       }
+    }
+  }
+}
+
+TEST_CASE("a rank that fails before a private collective gives its error to all") {
+  for (bool const is_first_call : {false, true}) {
+    for (int const failing : {0, 2}) {
+      shm_test::on_ranks(3, [&](shm::group& node, findings& found) {
+        if (!is_first_call) RANK_CHECK(found, shm::allreduce(node, 1) == 3);
+        for (int round = 0; round < 3; ++round) {
+          auto const text = shm_test::message_of([&] {
+            node.agree([&] {
+              if (node.rank() == failing) throw std::runtime_error("the disk is full");
+              static_cast<void>(shm::allreduce(node, 5));
+            });
+          });
+          RANK_CHECK(found, text.find("the disk is full") != std::string::npos);
+          // The same call again, which must not be answered with what is left of the last.
+          RANK_CHECK(found, shm::allreduce(node, 5 + node.rank()) == 18);
+        }
+      });
     }
   }
 }

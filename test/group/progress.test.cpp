@@ -1,6 +1,7 @@
 #include "shm/group/progress.hpp"
 
 #include <memory>
+#include <thread>
 
 #include "support/catch.hpp"
 
@@ -9,7 +10,7 @@ namespace {
 class counter final : public shm::detail::begun_work {
  public:
   void advance() noexcept override { ++calls; }
-  void begin(begun_work*& first) { begin_in(first); }
+  void start() { begin(); }
   void stop() { end(); }
   int calls = 0;
 };
@@ -17,22 +18,29 @@ class counter final : public shm::detail::begun_work {
 }  // namespace
 
 TEST_CASE("all that is begun advances, until it ends or is destroyed") {
-  shm::detail::begun_work* first = nullptr;
   counter a;
   counter b;
   auto c = std::make_unique<counter>();
-  a.begin(first);
-  b.begin(first);
-  c->begin(first);
-  shm::detail::advance_all(first);
+  a.start();
+  b.start();
+  c->start();
+  shm::detail::advance_begun_work();
   CHECK((a.calls == 1 && b.calls == 1 && c->calls == 1));
   b.stop();
   b.stop();
-  shm::detail::advance_all(first);
+  shm::detail::advance_begun_work();
   CHECK((a.calls == 2 && b.calls == 1 && c->calls == 2));
   c.reset();
-  shm::detail::advance_all(first);
+  shm::detail::advance_begun_work();
   CHECK(a.calls == 3);
   a.stop();
-  CHECK(first == nullptr);
+  shm::detail::advance_begun_work();
+  CHECK(a.calls == 3);
+}
+
+TEST_CASE("what another thread has begun is its own") {
+  counter mine;
+  mine.start();
+  std::jthread([] { shm::detail::advance_begun_work(); }).join();
+  CHECK(mine.calls == 0);
 }

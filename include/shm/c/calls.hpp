@@ -16,7 +16,6 @@
 #include <utility>
 
 #include "shm/base/size.hpp"
-#include "shm/c/attach.hpp"
 #include "shm/c/handles.hpp"
 #include "shm/c/requests.hpp"
 #include "shm/communicator.hpp"

@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -18,6 +17,7 @@
 #include "shm/collective/bcast.hpp"
 #include "shm/collective/operation.hpp"
 #include "shm/collective/plan.hpp"
+#include "shm/collective/plan_core.hpp"
 #include "shm/error.hpp"
 #include "shm/group.hpp"
 

@@ -1,6 +1,7 @@
 #pragma once
 /// @file The elements of all ranks, one after the other, on all ranks.
 
+#include <concepts>
 #include <cstddef>
 #include <optional>
 #include <span>
@@ -11,6 +12,7 @@
 #include "shm/collective/operation.hpp"
 #include "shm/collective/places.hpp"
 #include "shm/collective/plan.hpp"
+#include "shm/collective/plan_core.hpp"
 #include "shm/collective/staging.hpp"
 #include "shm/error.hpp"
 #include "shm/group.hpp"
@@ -81,7 +83,8 @@ plan_request allgather_request(group& ranks, std::span<T const> send, std::span<
 /// one place for all.
 ///
 /// Shapes: send [n], receive [ranks * n] elements: block r belongs to rank r.
-/// Cost:   up to a few KiB from each rank, one hand-over; else two. Each rank reads and writes
+/// Cost:   up to 1 KiB (4 KiB with more ranks than processors) from each rank, one hand-over; else
+/// two. Each rank reads and writes
 ///         ranks * n elements; with one result, n.
 template <shareable T>
 class allgather_plan : public detail::plan<detail::allgather_work> {

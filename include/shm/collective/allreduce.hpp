@@ -1,15 +1,18 @@
 #pragma once
 /// @file Combining the elements of all ranks, with the result on all.
 
+#include <concepts>
 #include <cstddef>
 #include <optional>
 #include <span>
+#include <type_traits>
 #include <utility>
 
 #include "shm/collective/kernel.hpp"
 #include "shm/collective/operation.hpp"
 #include "shm/collective/places.hpp"
 #include "shm/collective/plan.hpp"
+#include "shm/collective/plan_core.hpp"
 #include "shm/collective/staging.hpp"
 #include "shm/error.hpp"
 #include "shm/group.hpp"
@@ -85,7 +88,8 @@ plan_request allreduce_request(group& ranks, std::span<T const> send, std::span<
 /// Shapes:      send [n], receive [n] elements on every rank.
 /// Determinism: every element is ((x0 op x1) op x2) …, in the order of the ranks, whatever the
 ///              algorithm: the same bits on every rank and in every run.
-/// Cost:        up to a few KiB, one hand-over of one line from each rank for 112 bytes, and
+/// Cost:        up to 512 bytes (4 KiB with more ranks than processors), one hand-over of one line
+/// from each rank for 112 bytes, and
 ///              of further lines beyond; each rank reads all blocks. Else two hand-overs; each rank
 ///              reads its slice, 1 / ranks, of all blocks and writes it to all results: ranks * n
 ///              elements are read altogether and as many written; with one result, n are written.

@@ -12,6 +12,7 @@
 #include "shm/collective/operation.hpp"
 #include "shm/collective/places.hpp"
 #include "shm/collective/plan.hpp"
+#include "shm/collective/plan_core.hpp"
 #include "shm/collective/staging.hpp"
 #include "shm/error.hpp"
 #include "shm/group.hpp"
@@ -76,7 +77,8 @@ plan_request alltoall_request(group& ranks, std::span<T const> send, std::span<T
 /// Copies block s of what rank r sends to block r of what rank s receives, for all r and s.
 ///
 /// Shapes: send [ranks * n], receive [ranks * n] elements on every rank.
-/// Cost:   up to a few KiB from each rank, one hand-over; else two. Each rank reads and writes
+/// Cost:   up to 1 KiB (4 KiB with more ranks than processors) from each rank, one hand-over; else
+/// two. Each rank reads and writes
 ///         ranks * n elements.
 template <shareable T>
 class alltoall_plan : public detail::plan<detail::alltoall_work> {
@@ -114,7 +116,8 @@ void alltoall(group& ranks, std::span<S, M> send, std::span<T, N> receive) {
       .where = operation::alltoall,
       .signature = detail::type_signature<T>(),
       .count = send.size(),
-      .is_refused = !detail::are_blocks_of_all(send.size(), receive.size(), ranks)};
+      .is_refused = !detail::are_blocks_of_all(send.size(), receive.size(), ranks) ||
+                    static_cast<std::size_t>(ranks.size()) > detail::staging::slot_bytes};
   auto const n = static_cast<std::size_t>(staging.size());
   auto const block = send.size_bytes() / n;
   auto const* const from = std::as_bytes(send).data();

@@ -13,6 +13,7 @@
 #include "shm/collective/operation.hpp"
 #include "shm/collective/places.hpp"
 #include "shm/collective/plan.hpp"
+#include "shm/collective/plan_core.hpp"
 #include "shm/collective/staging.hpp"
 #include "shm/error.hpp"
 #include "shm/group.hpp"
@@ -86,8 +87,9 @@ plan_request bcast_request(group& ranks, std::span<T> buffer, int root) {
 /// Copies the elements of one rank, the root, from its window memory to that of all others.
 ///
 /// Shapes: buffer [n] elements on every rank.
-/// Cost:   up to a few KiB, one hand-over; the root goes on at once, and is never more than
-///         one operation ahead of any rank. Else two hand-overs; each rank reads n elements and
+/// Cost:   up to 32 KiB, one hand-over; the root goes on at once, and is never more than one
+///         operation ahead of any rank that is still there. Room for two such copies on every rank.
+///         Else two hand-overs; each rank reads n elements and
 ///         writes n, and the root waits until all have.
 template <shareable T>
 class bcast_plan : public detail::plan<detail::bcast_work> {
@@ -96,7 +98,8 @@ class bcast_plan : public detail::plan<detail::bcast_work> {
 
   /// Plans to copy what `root` has in its `buffer` into those of the others. The buffers lie
   /// anywhere in live windows of the group, each within one block, and do not overlap; but a rank
-  /// may name the root's own memory, and reads it there until it starts the next operation.
+  /// may name the root's own memory, and reads it there: then a fence must come before the root
+  /// writes to it again.
   ///
   /// Collective, Errors: as `allreduce_plan`; errc::invalid_argument where there is no such root.
   bcast_plan(group& ranks, std::span<T> buffer, int root)
@@ -130,10 +133,10 @@ void bcast(group& ranks, std::span<T, N> buffer, int root) {
                          [&](std::size_t at, std::size_t n) {
                            bool const is_root = staging.rank() == root;
                            staging.step(call, [&](std::byte* mine) {
-                             if (is_root) detail::copy_bytes(mine, &bytes[at], n, false);
+                             if (is_root) detail::copy_bytes(mine, bytes.data() + at, n, false);
                            });
                            if (is_root) return;
-                           detail::copy_bytes(&bytes[at], staging.source(root), n, false);
+                           detail::copy_bytes(bytes.data() + at, staging.source(root), n, false);
                          });
 }
 

@@ -99,6 +99,10 @@ class board {
   [[nodiscard]] bool has_announced(int rank) const noexcept {
     return reached(sync::load(word(slot(rank, number_))), number_);
   }
+  /// Whether `rank` has destroyed its end.
+  [[nodiscard]] bool has_left(int rank) const noexcept {
+    return sync::load(segment_->line(rank).left) != 0;
+  }
   /// Says that this rank is done with this step.
   void finish() const noexcept { sync::store(word(block(rank())), number_); }
   /// Whether `rank` is done with the step that lies `ago` before this one.

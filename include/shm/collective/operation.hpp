@@ -12,8 +12,9 @@
 namespace shm::inline v1 {
 
 /// A function object that combines two elements. It must be associative and commutative up to
-/// rounding, the same on every rank, and have no effects: the library applies it in rank order, on
-/// whichever rank it likes, to some elements before others.
+/// rounding, the same on every rank, must not throw, and have no effects: the library applies it in
+/// rank order, on whichever rank it likes, to some elements before others. Ranks compare the types
+/// of their operations by name, in which lambdas of one function may be alike.
 template <class Op, class T>
 concept reduction = shareable<T> && std::copy_constructible<Op> &&
                     requires(Op const& combine, T const& a, T const& b) {
@@ -32,8 +33,8 @@ constexpr auto wrapping(T value) noexcept {
   }
 }
 
-/// Returns a number that differs between types, and is the same in every process that runs the same
-/// program.
+/// Returns a number that differs between types of different names, and is the same in every process
+/// that runs the same program.
 template <class... Types>
 consteval std::uint64_t type_signature() noexcept {
   sequence_hash hash;

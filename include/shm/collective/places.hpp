@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "shm/base/settings.hpp"
@@ -79,9 +80,28 @@ class window_holder {
   ///
   /// Errors: errc::invalid_argument where this process has the window no more.
   std::byte* address_of(group_state& state, window_range const& where, int owner) {
+    return where.bytes == 0 ? nullptr : window_of(state, where, owner).base() + where.offset;
+  }
+  /// The same of what this rank is to write.
+  ///
+  /// Errors: also errc::invalid_argument where the window is read-only here.
+  std::byte* writable_address_of(group_state& state, window_range const& where, int owner) {
     if (where.bytes == 0) return nullptr;
+    auto const& found = window_of(state, where, owner);
+    if (found.is_read_only()) {
+      throw error({.cause = errc::invalid_argument,
+                   .rank = state.rank(),
+                   .subject = "the window in which rank " + std::to_string(owner) +
+                              " receives is read-only in this process, which writes there",
+                   .remedy = "freeze it on no rank, or receive in another one"});
+    }
+    return found.base() + where.offset;
+  }
+
+ private:
+  segment const& window_of(group_state& state, window_range const& where, int owner) {
     for (auto const& held : held_) {
-      if (held->number() == where.window) return held->base() + where.offset;
+      if (held->number() == where.window) return *held;
     }
     auto found = state.windows().numbered(where.window);
     if (!found) {
@@ -92,10 +112,9 @@ class window_holder {
                    .remedy = "keep it on every rank until the plan is made"});
     }
     held_.push_back(std::move(found));
-    return held_.back()->base() + where.offset;
+    return *held_.back();
   }
 
- private:
   std::vector<std::shared_ptr<segment>> held_;
 };
 

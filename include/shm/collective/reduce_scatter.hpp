@@ -13,6 +13,7 @@
 #include "shm/collective/operation.hpp"
 #include "shm/collective/places.hpp"
 #include "shm/collective/plan.hpp"
+#include "shm/collective/plan_core.hpp"
 #include "shm/collective/staging.hpp"
 #include "shm/error.hpp"
 #include "shm/group.hpp"
@@ -77,7 +78,8 @@ plan_request reduce_scatter_request(group& ranks, std::span<T const> send, std::
 ///
 /// Shapes:      send [ranks * n], receive [n] elements on every rank.
 /// Determinism: as `allreduce_plan`.
-/// Cost:        up to a few KiB from each rank, one hand-over; else two. Each rank reads
+/// Cost:        up to 1 KiB (4 KiB with more ranks than processors) from each rank, one hand-over;
+/// else two. Each rank reads
 ///              ranks * n elements and writes n.
 template <class T, class Op = op::sum>
   requires reduction<Op, T>

@@ -15,7 +15,9 @@
 #include "shm/collective/board.hpp"
 #include "shm/error.hpp"
 #include "shm/group.hpp"
+#include "shm/group/control_block.hpp"
 #include "shm/group/state.hpp"
+#include "shm/sync/arrival.hpp"
 
 namespace shm::inline v1::detail {
 
@@ -45,7 +47,7 @@ struct staged_call {
 class staging {
  public:
   /// Bytes of each rank in one step. So much of all ranks should stay in their caches. Measured by
-  /// bench/collectives.
+  /// bench/collectives_against_mpi.
   static constexpr std::size_t slot_bytes = std::size_t{64} * 1024;
 
   /// Returns the one of a group; makes it where there is none.
@@ -56,8 +58,10 @@ class staging {
       throw error({.cause = errc::empty, .subject = "the group", .remedy = {}}, {.where = where});
     }
     ranks.state()->require_whole(where);
+    // After an agreed error some ranks may have taken a step more than others: all begin anew.
     auto& made = ranks.staging();
-    if (made) return *made;
+    if (made && made->failed_agreements_ == ranks.state()->failed_agreements()) return *made;
+    made.reset();
     std::shared_ptr<staging> next;
     failure cause;
     try {
@@ -68,7 +72,7 @@ class staging {
     }
     board room(ranks, slot_bytes, where, cause);
     next->board_ = std::move(room);
-    next->board_.segment().wait_in_group_calls();
+    next->failed_agreements_ = ranks.state()->failed_agreements();
     made = std::move(next);
     return *made;
   }
@@ -90,7 +94,7 @@ class staging {
     sync::store(own_desk().staged, board_.number());  // whoever waits elsewhere sees it passed over
     if (!call.is_refused) fill(board_.data(rank()));
     board_.announce();
-    board_.segment().await_all(call.where, segment::waiters::all,
+    board_.segment().await_all(call.where, {.is_in_order = true},
                                [this](int r) { return board_.has_announced(r); });
     require_alike(call);
   }
@@ -135,6 +139,7 @@ class staging {
   }
 
   board board_;
+  std::uint32_t failed_agreements_ = 0;  ///< of the group, when this was made
   std::vector<std::byte*> sources_;
 };
 

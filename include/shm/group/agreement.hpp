@@ -80,7 +80,9 @@ class agreement {
     } else {
       sync::wait_until(how, [&] { return is_decided(); }, [&] { return give_up(); });
     }
-    return explain(decision::decode(sync::load(word())), mine.where);
+    auto failed = explain(decision::decode(sync::load(word())), mine.where);
+    if (failed) state_.count_failed_agreement();
+    return failed;
   }
 
   std::optional<error> settle(proposal const& mine) {

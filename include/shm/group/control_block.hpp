@@ -97,8 +97,8 @@ struct alignas(line_bytes) desk {
       0;                     ///< the bootstrap exchange that the rank has entered
   std::uint32_t passed = 0;  ///< the last one that has succeeded for it
   std::uint32_t failed = 0;  ///< the last one that has failed for it
-  std::uint32_t staged =
-      0;  ///< the last step of a collective on private memory that it has entered
+  /// The last step of a collective on private memory that the rank has entered.
+  std::uint32_t staged = 0;
   os::processor_set processors{};
   memory_table memory{};  ///< written before the vote on the room for a large window
   std::array<detail::scratch, 2> scratch{};

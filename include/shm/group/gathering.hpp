@@ -45,6 +45,7 @@ class gathering {
   /// Errors:     the same on every rank: those of `cross`; errc::mismatch where the calls differ;
   ///             errc::invalid_argument where any rank's is refused.
   gathering(group_state& state, call const& mine, std::span<std::byte const> part) : state_(state) {
+    state.require_whole(mine.where);  // else a slow rank may still read what is written here
     // The two sets are used in turn: all ranks have read this one before they entered the fence
     // that they have come out of last.
     auto const number = sync::load_own(state.block().line(state.rank()).arrived) + 1;

@@ -5,8 +5,8 @@
 
 namespace shm::inline v1::detail {
 
-/// Work that other ranks may wait for, in a list of all that this rank has begun. Used by the
-/// thread that makes the group's collective calls.
+/// Work that other ranks may wait for, in a list of all that this thread has begun, in any group.
+/// It ends on the thread that has begun it.
 class begun_work {
  public:
   begun_work() noexcept = default;
@@ -19,13 +19,13 @@ class begun_work {
  protected:
   ~begun_work() { end(); }
 
-  /// Takes it into a list.
-  void begin_in(begun_work*& first) noexcept {
-    next_ = std::exchange(first, this);
-    place_ = &first;
+  /// Takes it into the list.
+  void begin() noexcept {
+    next_ = std::exchange(first(), this);
+    place_ = &first();
     if (next_ != nullptr) next_->place_ = &next_;
   }
-  /// Takes it out of its list, if it is in one.
+  /// Takes it out of the list, if it is there.
   void end() noexcept {
     if (place_ == nullptr) return;
     *place_ = next_;
@@ -35,14 +35,20 @@ class begun_work {
   }
 
  private:
-  friend void advance_all(begun_work* first) noexcept;
+  friend void advance_begun_work() noexcept;
+
+  static begun_work*& first() noexcept {
+    static thread_local begun_work* of_this_thread = nullptr;
+    return of_this_thread;
+  }
 
   begun_work* next_ = nullptr;
   begun_work** place_ = nullptr;  ///< what points to it
 };
 
-inline void advance_all(begun_work* first) noexcept {
-  for (auto* one = first; one != nullptr; one = one->next_) one->advance();
+/// Does what can be done of all that this thread has begun, without waiting.
+inline void advance_begun_work() noexcept {
+  for (auto* one = begun_work::first(); one != nullptr; one = one->next_) one->advance();
 }
 
 }  // namespace shm::inline v1::detail

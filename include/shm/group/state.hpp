@@ -63,25 +63,14 @@ class group_state {
   [[nodiscard]] shm::settings const& settings() const noexcept { return header().settings; }
   /// How the group and its windows wait for all ranks.
   [[nodiscard]] fence_algorithm fence_in_use() const noexcept { return header().fence_in_use; }
-  /// How this rank waits in collective calls: meanwhile it does what others may wait for.
-  [[nodiscard]] sync::patience patience() noexcept {
-    auto how = patience_of_any_thread();
-    how.meanwhile = [](void* self) noexcept {
-      advance_all(static_cast<group_state*>(self)->begun_);
-    };
-    how.context = this;
-    return how;
-  }
-  /// How it waits where that may be on another thread than the one of its collective calls.
-  [[nodiscard]] sync::patience patience_of_any_thread() const noexcept {
-    return {.spins = header().spins};
+  /// How this rank waits: meanwhile it does what others may wait for.
+  [[nodiscard]] sync::patience patience() const noexcept {
+    return {.spins = header().spins, .meanwhile = advance_begun_work};
   }
   /// Whether every rank of the group has a processor of its own.
   [[nodiscard]] bool has_own_processor() const noexcept {
     return header().spins == sync::patience::with_own_processor().spins;
   }
-  /// What this rank has begun and others may wait for.
-  [[nodiscard]] begun_work*& begun() noexcept { return begun_; }
   [[nodiscard]] descriptor_channel& channel() noexcept { return channel_; }
   /// The group's windows that are live in this process.
   [[nodiscard]] live_memory<segment>& windows() noexcept { return windows_; }
@@ -197,6 +186,10 @@ class group_state {
     return !std::exchange(has_warned_[static_cast<std::size_t>(what)], true);
   }
 
+  /// Counts the agreements that have failed, the same on all ranks.
+  void count_failed_agreement() noexcept { ++failed_agreements_; }
+  [[nodiscard]] std::uint32_t failed_agreements() const noexcept { return failed_agreements_; }
+
   /// Returns a new epoch: the number of the next agreement.
   std::uint32_t next_epoch() noexcept { return ++epoch_; }
   void start_epochs(std::uint32_t last) noexcept { epoch_ = last; }
@@ -257,11 +250,11 @@ class group_state {
   os::life_lock life_;
   descriptor_channel channel_;
   live_memory<segment> windows_;
-  begun_work* begun_ = nullptr;
   int rank_;
   int size_;
   pid_t owner_;
   std::uint32_t epoch_ = 0;
+  std::uint32_t failed_agreements_ = 0;
   std::string control_groups_;  ///< /proc/self/cgroup, for which memory_groups_ was made
   os::memory_groups memory_groups_;
   std::array<bool, 3> has_warned_{};  ///< of each kind in `lesser`
@@ -276,6 +269,7 @@ struct control_roll {
     return state.standing_of(rank, state.block().line(rank).left);
   }
   [[nodiscard]] std::optional<sync::absence> verdict() const noexcept {
+    if (auto const death = state.header().deaths.settled()) return death;
     return state.header().verdict.settled();
   }
 };
@@ -290,12 +284,12 @@ struct fence_roll : control_roll {
   }
 };
 
-/// The roll of a group, for its agreements.
+/// The roll of a group, for its agreements. A rank that has passed over one in a collective on
+/// private memory finds that out itself, and votes.
 struct agreement_roll : control_roll {
   sync::standing operator()(int rank) const noexcept {
     auto const why = control_roll::operator()(rank);
-    bool const is_elsewhere = why == sync::standing::present &&
-                              (state.has_fenced_ahead(rank) || state.has_stepped_ahead(rank));
+    bool const is_elsewhere = why == sync::standing::present && state.has_fenced_ahead(rank);
     return is_elsewhere ? sync::standing::elsewhere : why;
   }
 };

@@ -82,16 +82,23 @@ struct outlook {
 
 /// Looks at all ranks. The standing is asked first and the arrival read again after it: a rank may
 /// arrive, and only then leave or die.
+///
+/// What others have settled ends a wait that would last, unless it is a rank that has left: after a
+/// death, or a mismatch of calls, those that know of it come to nothing any more. So a rank that is
+/// present may be one that will not come, and one that has left may have done so for that reason.
 template <std::predicate<int> Arrived, roll_call Roll>
 outlook look_at_all(int size, Arrived const& has_arrived, Roll const& roll) {
   outlook view{.is = outlook::state::complete};
-  for (int rank = 0; rank < size; ++rank) {
+  for (int rank = 0; rank < size && view.is != outlook::state::hopeless; ++rank) {
     if (has_arrived(rank)) continue;
     auto const why = roll(rank);
     if (has_arrived(rank)) continue;
-    if (why != standing::present) return {outlook::state::hopeless, {why, rank}};
     view.is = outlook::state::open;
+    if (why != standing::present) view = {outlook::state::hopeless, {why, rank}};
   }
+  if (view.is == outlook::state::complete) return view;
+  auto const settled = roll.verdict();
+  if (settled && settled->why != standing::left) return {outlook::state::hopeless, *settled};
   return view;
 }
 

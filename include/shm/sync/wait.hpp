@@ -14,8 +14,7 @@ namespace shm::inline v1::sync {
 /// How long a waiter spins before it yields its processor, and what it does then.
 struct patience {
   std::uint32_t spins = 50;
-  void (*meanwhile)(void*) noexcept = nullptr;  ///< called before each yield, with `context`
-  void* context = nullptr;
+  void (*meanwhile)() noexcept = nullptr;  ///< called before each yield
 
   /// For ranks with a processor each: longer than any undisturbed exchange between two of them.
   static constexpr patience with_own_processor() noexcept { return {.spins = 1000}; }
@@ -63,7 +62,7 @@ template <std::predicate Ready, std::predicate Resolved>
   auto const start = clock::now();
   auto next_look = start + first_look;
   while (!ready()) {
-    if (how.meanwhile != nullptr) how.meanwhile(how.context);
+    if (how.meanwhile != nullptr) how.meanwhile();
     auto const now = clock::now();
     if (now >= deadline) {
       // What makes it ready may have come in time, while this thread did not run.

@@ -30,9 +30,8 @@ inline std::span<std::byte> pages_of_own_block(segment const& made) {
 
 /// Maps all of an object.
 ///
-/// Errors: errc::limit_reached where another program has taken reserved huge pages in between;
-/// those
-///         of a mapping.
+/// Errors: errc::limit_reached where another program has taken reserved huge pages in between; as
+///         `os::mapping`.
 inline os::mapping map_whole(int descriptor, std::size_t bytes, std::size_t page_bytes,
                              os::page_kind pages) {
   // Only transparent huge pages need it; the kernel aligns reserved ones itself.

@@ -1,6 +1,7 @@
 #pragma once
 /// @file One window's shared memory in one process, whatever the type of its elements.
 
+#include <algorithm>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "shm/error.hpp"
+#include "shm/group/agreement.hpp"
 #include "shm/group/state.hpp"
 #include "shm/options.hpp"
 #include "shm/os/mapping.hpp"
@@ -36,8 +38,13 @@ class segment {
   segment(segment const&) = delete;
   segment& operator=(segment const&) = delete;
   ~segment() {
-    if (!is_complete_) return;
+    if (!is_complete_ || !state_->is_owner()) return;  // a forked child only unmaps
     state_->windows().remove(base());
+    leave();
+  }
+
+  /// Marks that this rank waits in no fence of it any more.
+  void leave() const noexcept {
     if (state_->is_owner()) sync::store(line(rank()).left, 1);
   }
 
@@ -85,7 +92,9 @@ class segment {
   /// Errors: as `os::mapping::make_read_only`.
   void make_read_only() {
     locally(operation::use_window, [&] { mapping_.make_read_only(layout_.data_at); });
+    is_read_only_ = true;
   }
+  [[nodiscard]] bool is_read_only() const noexcept { return is_read_only_; }
 
   /// Presets every counter, as if `first` fences had happened, and posts of every pair.
   void start_at(std::uint32_t first) const {
@@ -114,8 +123,6 @@ class segment {
     is_complete_ = true;
     page_bytes_ = smallest_pages();
   }
-  /// Says that waiting here is a call of the group, which comes in one order with its others.
-  void wait_in_group_calls() noexcept { is_of_group_calls_ = true; }
   /// The size in bytes of the smallest pages that any block came in, read anew.
   [[nodiscard]] std::size_t smallest_pages() const noexcept {
     auto smallest = header().page_bytes;
@@ -158,23 +165,27 @@ class segment {
     if (missing_) throw state_->absence_error(*missing_, where);
   }
 
-  /// Who waits for the same ranks at the same time.
-  enum class waiters {
-    all,   ///< so a missing rank is an error of all, and agreed
-    some,  ///< one that has left is an error of those that wait for it
+  /// What is known about those that wait for the same thing at the same time.
+  struct wait_rules {
+    /// Whether all ranks do, so that a missing one is an error of all; else one that has left is an
+    /// error of those that wait for it.
+    bool is_of_all = true;
+    /// Whether a rank that is in a later collective call of the group has passed over it.
+    bool is_in_order = false;
   };
 
   /// Waits until `has_come(rank)` of every rank; throws where one never will.
   template <std::predicate<int> HasCome>
-  void await_all(operation where, waiters who, HasCome const& has_come) {
-    auto const missing = sync::gather(size(), state_->patience(), has_come, roll{*this});
-    if (missing) fail(*missing, where, who);
+  void await_all(operation where, wait_rules const& rules, HasCome const& has_come) {
+    auto const missing =
+        sync::gather(size(), state_->patience(), has_come, roll{*this, rules.is_in_order});
+    if (missing) fail(*missing, where, rules);
   }
   /// Throws where a rank that has not come never will. Costs a system call for each of these.
   template <std::predicate<int> HasCome>
-  void require_hope(operation where, waiters who, HasCome const& has_come) {
-    auto const view = sync::look_at_all(size(), has_come, roll{*this});
-    if (view.is == sync::outlook::state::hopeless) fail(view.missing, where, who);
+  void require_hope(operation where, wait_rules const& rules, HasCome const& has_come) {
+    auto const view = sync::look_at_all(size(), has_come, roll{*this, rules.is_in_order});
+    if (view.is == sync::outlook::state::hopeless) fail(view.missing, where, rules);
   }
 
   /// Posts to `peer`; see `window::post`.
@@ -205,8 +216,7 @@ class segment {
     }
     if (int const from = signals_.take_any(peers); from >= 0) return from;
     state_->require_alive(operation::wait);
-    auto const heard =
-        signals_.wait(peers, state_->patience_of_any_thread(), signal_roll{{*this}}, deadline);
+    auto const heard = signals_.wait(peers, state_->patience(), signal_roll{{*this}}, deadline);
     if (heard.missing) fail_to_hear(*heard.missing);
     // Short waits one after the other find out as well.
     if (heard.from < 0 && is_heard_now_and_then(peers.front())) return peers.front();
@@ -229,16 +239,17 @@ class segment {
  private:
   struct roll {
     segment const& of;
+    bool is_in_order = false;
     sync::standing operator()(int rank) const noexcept {
       auto const why = of.state_->standing_of(rank, of.line(rank).left);
       bool const is_elsewhere =
-          of.is_of_group_calls_ && why == sync::standing::present &&
+          is_in_order && why == sync::standing::present &&
           (of.state_->has_fenced_ahead(rank) || of.state_->has_voted_ahead(rank));
       return is_elsewhere ? sync::standing::elsewhere : why;
     }
     [[nodiscard]] std::optional<sync::absence> verdict() const noexcept {
-      if (auto const settled = of.header().verdict.settled()) return settled;
-      return of.state_->header().deaths.settled();
+      if (auto const death = of.state_->header().deaths.settled()) return death;
+      return of.header().verdict.settled();
     }
   };
 
@@ -264,9 +275,12 @@ class segment {
                 {.where = where, .size = size(), .agreed = false});
   }
 
-  [[noreturn]] void fail(sync::absence const& missing, operation where,
-                         waiters who = waiters::all) {
-    if (who == waiters::some && missing.why == sync::standing::left) {
+  [[noreturn]] void fail(sync::absence const& missing, operation where) {
+    fail(missing, where, wait_rules{});
+  }
+  [[noreturn]] void fail(sync::absence const& missing, operation where, wait_rules const& rules) {
+    if (missing.why == sync::standing::elsewhere) fail_elsewhere(missing, where);
+    if (!rules.is_of_all && missing.why == sync::standing::left) {
       throw error({.cause = errc::peer_left, .rank = missing.rank},
                   {.where = where, .size = size(), .agreed = false});
     }
@@ -287,6 +301,15 @@ class segment {
     auto const heard = signals_.look_now_and_then(peer, signal_roll{{*this}});
     if (heard.missing) fail_to_hear(*heard.missing);
     return heard.from >= 0;
+  }
+
+  /// Ends a call that another rank has passed over. Where that one votes in an agreement this rank
+  /// votes too, and gets what all get: the other's failure, mostly. Else the group is lost.
+  [[noreturn]] void fail_elsewhere(sync::absence const& missing, operation where) {
+    if (state_->has_voted_ahead(missing.rank)) {
+      if (auto failed = agreement(*state_).settle({.where = where})) throw std::move(*failed);
+    }
+    throw state_->absence_error(state_->settle(missing), where);
   }
 
   /// A death is the same for all. A rank that has left is missed by this one alone: others may go
@@ -351,7 +374,7 @@ class segment {
   std::size_t page_bytes_ = 0;
   std::size_t object_page_bytes_ = 0;
   bool is_complete_ = false;
-  bool is_of_group_calls_ = false;
+  bool is_read_only_ = false;  ///< the blocks, for this process
 };
 
 }  // namespace shm::inline v1::detail

@@ -268,9 +268,8 @@ class window {
 
   /// Consumes a post of `peer` where there is one, and returns whether there was. Never waits.
   ///
-  /// Ordering, Errors: as `wait`. So that a program that polls comes to an end, it is looked at
-  /// most
-  ///                   five times a second whether `peer` can still post.
+  /// Ordering, Errors: as `wait`. A program that polls comes to an end: five times a second at most
+  ///                   it is looked whether `peer` can still post.
   /// Cost:             a load; where there is no post also a look at the clock, and at most five
   ///                   times a second a system call.
   bool try_wait(int peer) { return window_.segment_for(operation::wait).try_wait(peer); }

@@ -19,8 +19,8 @@ namespace shm::inline v1 {
 struct settings {
   shm::backend backend = shm::backend::posix;
   fence_algorithm fence = fence_algorithm::automatic;
-  /// The number that fences, signals and agreements count on from. All of them wrap around at 2^32;
-  /// another start than 0 serves to try that.
+  /// The number that fences, signals, agreements and collectives count on from. All of them wrap
+  /// around at 2^32; another start than 0 serves to try that.
   std::uint32_t first_number = 0;
   shm::pages pages = shm::pages::base;  ///< of the backend sls where it is chosen at run time
   shm::memory memory = shm::memory::ordinary;  ///< likewise

@@ -42,18 +42,13 @@ struct allgather_work {
 /// A rank may send its own block of the result; else buffers do not overlap.
 inline std::optional<failure> failure_of_allgather(plan_layout const& layout) {
   bool const is_one = layout.is_one_result();
-  for (std::size_t r = 0; r < layout.receive.size(); ++r) {
-    auto const& mine = layout.receive[r];
-    for (std::size_t s = 0; s < layout.receive.size(); ++s) {
-      auto const& sent = layout.send[s];
-      bool const is_own_block = (r == s || is_one) && sent == mine.part(s * sent.bytes, sent.bytes);
-      if (mine.overlaps(sent) && !is_own_block) return overlap_failure(r, s, true);
-      if (s != r && !is_one && mine.overlaps(layout.receive[s])) {
-        return overlap_failure(r, s, false);
-      }
-    }
-  }
-  return std::nullopt;
+  return failure_of_overlap(
+      layout,
+      [&](auto r, auto s) {
+        auto const& sent = layout.send[s];
+        return (r == s || is_one) && sent == layout.receive[r].part(s * sent.bytes, sent.bytes);
+      },
+      [&](auto, auto) { return is_one; });
 }
 
 /// Measured by bench/collectives_against_mpi, with one way and the other.

@@ -45,18 +45,9 @@ struct allreduce_work {
 /// nothing.
 inline std::optional<failure> failure_of_allreduce(plan_layout const& layout) {
   bool const is_one = layout.is_one_result();
-  for (std::size_t r = 0; r < layout.receive.size(); ++r) {
-    auto const& mine = layout.receive[r];
-    for (std::size_t s = 0; s < layout.receive.size(); ++s) {
-      if (mine.overlaps(layout.send[s]) && mine != layout.send[s]) {
-        return overlap_failure(r, s, true);
-      }
-      if (s != r && !is_one && mine.overlaps(layout.receive[s])) {
-        return overlap_failure(r, s, false);
-      }
-    }
-  }
-  return std::nullopt;
+  return failure_of_overlap(
+      layout, [&](auto r, auto s) { return layout.receive[r] == layout.send[s]; },
+      [&](auto, auto) { return is_one; });
 }
 
 /// Measured by bench/collectives_against_mpi, with one way and the other.

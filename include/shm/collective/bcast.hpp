@@ -37,19 +37,12 @@ struct bcast_work {
 
 /// A rank may name the root's own memory, where it then reads; else buffers do not overlap.
 inline std::optional<failure> failure_of_bcast(plan_layout const& layout) {
-  for (std::size_t r = 0; r < layout.receive.size(); ++r) {
-    for (std::size_t s = 0; s < layout.send.size(); ++s) {
-      auto const& mine = layout.receive[r];
-      if (mine.overlaps(layout.send[s]) && mine != layout.send[s]) {
-        return overlap_failure(r, s, true);
-      }
-      if (r == s || !mine.overlaps(layout.receive[s])) continue;
-      bool const is_roots =
-          mine == layout.receive[s] && std::ranges::find(layout.send, mine) != layout.send.end();
-      if (!is_roots) return overlap_failure(r, s, false);
-    }
-  }
-  return std::nullopt;
+  return failure_of_overlap(
+      layout, [&](auto r, auto s) { return layout.receive[r] == layout.send[s]; },
+      [&](auto r, auto s) {
+        return layout.receive[r] == layout.receive[s] &&
+               std::ranges::find(layout.send, layout.receive[r]) != layout.send.end();
+      });
 }
 
 /// Returns the failure of a root that does not exist, if so.

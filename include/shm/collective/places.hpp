@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -127,6 +128,45 @@ inline failure overlap_failure(std::size_t receiver, std::size_t other, bool is_
                      " receives overlaps the one " + (is_sent ? "that" : "in which") + " rank " +
                      std::to_string(other) + (is_sent ? " sends" : " receives"),
           .remedy = "give each rank memory of its own to receive in"};
+}
+
+/// How the buffers of all ranks lie.
+struct plan_layout {
+  std::vector<window_range> send;     ///< [ranks]
+  std::vector<window_range> receive;  ///< [ranks]
+
+  /// Whether all ranks receive in one and the same place.
+  [[nodiscard]] bool is_one_result() const noexcept {
+    return receive.size() > 1 && receive.front().bytes != 0 &&
+           std::ranges::all_of(receive, [&](auto const& r) { return r == receive.front(); });
+  }
+  /// Whether any rank receives where another one sends or receives: it then writes when all have
+  /// read.
+  [[nodiscard]] bool is_shared() const noexcept {
+    for (std::size_t r = 0; r < receive.size(); ++r) {
+      for (std::size_t s = 0; s < receive.size(); ++s) {
+        if (r == s) continue;
+        if (receive[r].overlaps(send[s]) || receive[r].overlaps(receive[s])) return true;
+      }
+    }
+    return false;
+  }
+};
+
+/// Returns the failure of the first buffers that overlap: where a rank receives in what one sends,
+/// unless `may_take(r, s)`; where two receive, unless `may_share(r, s)`.
+template <class MayTake, class MayShare>
+std::optional<failure> failure_of_overlap(plan_layout const& layout, MayTake const& may_take,
+                                          MayShare const& may_share) {
+  for (std::size_t r = 0; r < layout.receive.size(); ++r) {
+    auto const& mine = layout.receive[r];
+    for (std::size_t s = 0; s < layout.receive.size(); ++s) {
+      if (mine.overlaps(layout.send[s]) && !may_take(r, s)) return overlap_failure(r, s, true);
+      if (r == s || !mine.overlaps(layout.receive[s])) continue;
+      if (!may_share(r, s)) return overlap_failure(r, s, false);
+    }
+  }
+  return std::nullopt;
 }
 
 /// Returns the failure of a rank whose buffers do not fit each other.

@@ -1,12 +1,10 @@
 #pragma once
 /// @file How persistent collectives are planned, started and completed, whatever they do with data.
 
-#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -47,29 +45,6 @@ struct plan_request {
   collective_algorithm algorithm = collective_algorithm::automatic;
   staged_limits limits{};  ///< where automatic
   failure cause{};         ///< where the arguments of this rank are no good
-};
-
-/// How the buffers of all ranks lie.
-struct plan_layout {
-  std::vector<window_range> send;     ///< [ranks]
-  std::vector<window_range> receive;  ///< [ranks]
-
-  /// Whether all ranks receive in one and the same place.
-  [[nodiscard]] bool is_one_result() const noexcept {
-    return receive.size() > 1 && receive.front().bytes != 0 &&
-           std::ranges::all_of(receive, [&](auto const& r) { return r == receive.front(); });
-  }
-  /// Whether any rank receives where another one sends or receives: it then writes when all have
-  /// read.
-  [[nodiscard]] bool is_shared() const noexcept {
-    for (std::size_t r = 0; r < receive.size(); ++r) {
-      for (std::size_t s = 0; s < receive.size(); ++s) {
-        if (r == s) continue;
-        if (receive[r].overlaps(send[s]) || receive[r].overlaps(receive[s])) return true;
-      }
-    }
-    return false;
-  }
 };
 
 /// The part of a plan that knows nothing of its type. One of three things happens to data: where it

@@ -38,15 +38,13 @@ struct reduce_scatter_work {
 
 /// A rank may receive in the block of what it sends that is its own; else buffers do not overlap.
 inline std::optional<failure> failure_of_reduce_scatter(plan_layout const& layout) {
-  for (std::size_t r = 0; r < layout.receive.size(); ++r) {
-    auto const& mine = layout.receive[r];
-    for (std::size_t s = 0; s < layout.receive.size(); ++s) {
-      bool const is_own_block = r == s && mine == layout.send[s].part(r * mine.bytes, mine.bytes);
-      if (mine.overlaps(layout.send[s]) && !is_own_block) return overlap_failure(r, s, true);
-      if (s != r && mine.overlaps(layout.receive[s])) return overlap_failure(r, s, false);
-    }
-  }
-  return std::nullopt;
+  return failure_of_overlap(
+      layout,
+      [&](auto r, auto s) {
+        auto const& mine = layout.receive[r];
+        return r == s && mine == layout.send[s].part(r * mine.bytes, mine.bytes);
+      },
+      [](auto, auto) { return false; });
 }
 
 /// Measured by bench/collectives_against_mpi, with one way and the other.

@@ -1,4 +1,5 @@
 // Sums a field over all machines of a job: each machine in shared memory, their leaders over MPI.
+// One machine for two: MPIR_CVAR_NUM_CLIQUES=2 mpiexec -n 4 two_level
 
 #include <cstdio>
 #include <numeric>

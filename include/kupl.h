@@ -144,7 +144,8 @@ int kupl_shm_request_start(kupl_shm_request_h request);
 
 /**
  * Waits until it is complete: the result is there, the buffers may be changed, and the request may
- * be started again at once. KUPL_OK where it has not been started. `request` must be live.
+ * be started again at once. KUPL_OK where it is complete already, KUPL_ERROR where it has never
+ * been started. `request` must be live.
  */
 int kupl_shm_request_wait(kupl_shm_request_h request);
 

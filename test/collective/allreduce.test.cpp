@@ -180,11 +180,11 @@ TEST_CASE("calls on private memory that do not go together are one error on all"
     };
     expect(shm::errc::mismatch, "the count of elements is 99 there, and 100 on rank 0",
            [&] { shm::allreduce(node, std::span(own).first(is_last ? 99 : 100)); });
-    expect(shm::errc::mismatch, "another collective", [&] {
+    expect(shm::errc::mismatch, "the type of the elements or their operation", [&] {
       if (is_last) return shm::allreduce(node, std::span(own), shm::op::max{});
       shm::allreduce(node, std::span(own));
     });
-    expect(shm::errc::mismatch, "another collective", [&] {
+    expect(shm::errc::mismatch, "the call is bcast there, and allreduce on rank 0", [&] {
       if (is_last) return shm::bcast(node, std::span(own), 0);
       shm::allreduce(node, std::span(own));
     });

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "collective/kinds.hpp"
@@ -104,7 +105,14 @@ TEST_CASE("buffers of a bcast that overlap are refused") {
     RANK_CHECK(found, cause_of([&] {
                         shm::bcast_plan plan(node, shared[node.rank() == 0 ? 0 : 1], 0);
                       }) == shm::errc::invalid_argument);
-    RANK_CHECK(found, cause_of([&] { shm::bcast(node, shared.local(), -1); }) ==
-                          shm::errc::invalid_argument);
+    auto const says = [&](int root, std::string const& words) {
+      auto const text = shm_test::message_of([&] { shm::bcast(node, shared.local(), root); });
+      RANK_CHECK(found, text.find(words) != std::string::npos);
+    };
+    says(-1, "rank 0 of 3: bcast: invalid argument: there is no such root; ranks are 0 to 2");
+    says(node.rank() == 1 ? 3 : 0, "rank 1 of 3: bcast: invalid argument: there is no such root");
+    says(node.rank() == 2 ? 1 : 0,
+         "rank 2 of 3: bcast: the ranks' arguments differ: the root is 1 "
+         "there, and 0 on rank 0");
   });
 }

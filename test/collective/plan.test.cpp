@@ -129,7 +129,10 @@ TEST_CASE("a started plan lets a rank work until it asks, and completes by askin
     shm::window<long> shared(node, 3000);
     shm::window<long> sums(node, 3000);
     shm::allreduce_plan plan(node, shared.local(), sums.local());
-    RANK_CHECK(found, plan.test());  // none is under way
+    RANK_CHECK(found,
+               shm_test::failure_of([&] { plan.wait(); }).cause == shm::errc::invalid_argument);
+    RANK_CHECK(found, shm_test::failure_of([&] { static_cast<void>(plan.test()); }).cause ==
+                          shm::errc::invalid_argument);
     for (int round = 0; round < 50; ++round) {
       std::ranges::fill(shared.local(), node.rank() + round);
       plan.start();
@@ -144,6 +147,7 @@ TEST_CASE("a started plan lets a rank work until it asks, and completes by askin
       long const wanted = node.size() * (node.size() - 1) / 2 + long{round} * node.size();
       RANK_CHECK(found, std::ranges::count(sums.local(), wanted) == 3000);
       RANK_CHECK(found, plan.test());
+      plan.wait();
     }
   });
 }

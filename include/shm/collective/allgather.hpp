@@ -119,7 +119,7 @@ void allgather(group& ranks, std::span<S, M> send, std::span<T, N> receive) {
       .where = operation::allgather,
       .signature = detail::type_signature<T>(),
       .count = send.size(),
-      .is_refused = !detail::is_block_of(send.size(), receive.size(), ranks)};
+      .refusal = detail::refusal_unless(detail::is_block_of(send.size(), receive.size(), ranks))};
   auto const from = std::as_bytes(send);
   auto const to = std::as_writable_bytes(receive);
   detail::for_each_piece(

@@ -140,7 +140,7 @@ void allreduce(group& ranks, std::span<T const> send, std::span<T> receive, Op c
   detail::staged_call const call{.where = operation::allreduce,
                                  .signature = detail::type_signature<T, Op>(),
                                  .count = send.size(),
-                                 .is_refused = send.size() != receive.size()};
+                                 .refusal = detail::refusal_unless(send.size() == receive.size())};
   constexpr std::size_t most = detail::staging::slot_bytes / sizeof(T);
   detail::for_each_piece(send.size(), most, [&](std::size_t at, std::size_t n) {
     auto const from = std::as_bytes(send.subspan(at, n));

@@ -109,8 +109,9 @@ void alltoall(group& ranks, std::span<S, M> send, std::span<T, N> receive) {
       .where = operation::alltoall,
       .signature = detail::type_signature<T>(),
       .count = send.size(),
-      .is_refused = !detail::are_blocks_of_all(send.size(), receive.size(), ranks) ||
-                    static_cast<std::size_t>(ranks.size()) > detail::staging::slot_bytes};
+      .refusal = detail::refusal_unless(
+          detail::are_blocks_of_all(send.size(), receive.size(), ranks) &&
+          static_cast<std::size_t>(ranks.size()) <= detail::staging::slot_bytes)};
   auto const n = static_cast<std::size_t>(staging.size());
   auto const block = send.size_bytes() / n;
   auto const* const from = std::as_bytes(send).data();

@@ -120,7 +120,9 @@ void bcast(group& ranks, std::span<T, N> buffer, int root) {
                                  .signature = detail::type_signature<T>(),
                                  .count = buffer.size(),
                                  .root = root,
-                                 .is_refused = root < 0 || root >= ranks.size()};
+                                 .refusal = root >= 0 && root < ranks.size()
+                                                ? detail::staged_refusal::none
+                                                : detail::staged_refusal::root};
   auto const bytes = std::as_writable_bytes(buffer);
   detail::for_each_piece(bytes.size(), detail::staging::slot_bytes,
                          [&](std::size_t at, std::size_t n) {

@@ -21,14 +21,33 @@
 namespace shm::inline v1::detail {
 
 /// What a rank says of the call in which it takes a step.
+///
+///     call    bits 24..31 operation, 0..23 a hash of type and operation of the elements
+///     low     count of elements, its lower half
+///     high    bits 0..11 the rest of the count, 12..31 root + 1
 struct board_remark {
-  std::uint32_t call = 0;  ///< a hash of the operation and of arguments that must be equal
-  std::uint32_t count_low = 0;
-  std::uint32_t count_high = 0;
+  std::uint32_t call = 0;
+  std::uint32_t low = 0;
+  std::uint32_t high = 0;
 
-  [[nodiscard]] std::uint64_t count() const noexcept {
-    return std::uint64_t{count_high} << 32 | count_low;
+  static constexpr std::uint64_t most_count = (std::uint64_t{1} << 44) - 1;
+
+  static constexpr board_remark of(operation where, std::uint64_t signature, std::uint64_t count,
+                                   int root) noexcept {
+    auto const hash = signature ^ signature >> 24 ^ signature >> 48;
+    return {.call = static_cast<std::uint32_t>(where) << 24 |
+                    static_cast<std::uint32_t>(hash & 0xffffffU),
+            .low = static_cast<std::uint32_t>(count),
+            .high = static_cast<std::uint32_t>(count >> 32) | static_cast<std::uint32_t>(root + 1)
+                                                                  << 12};
   }
+  [[nodiscard]] constexpr operation where() const noexcept {
+    return static_cast<operation>(call >> 24);
+  }
+  [[nodiscard]] constexpr std::uint64_t count() const noexcept {
+    return std::uint64_t{high & 0xfffU} << 32 | low;
+  }
+  [[nodiscard]] constexpr int root() const noexcept { return static_cast<int>(high >> 12) - 1; }
 };
 
 /// A segment in which ranks hand each other data in numbered steps. Each rank has a block:
@@ -38,7 +57,7 @@ struct board_remark {
 ///          128 + slot_stride  slot    of odd steps
 ///
 ///     slot: byte 0   ready   number of the last step of this parity that the rank has announced
-///               4   remark, 8   count   what the call is, where the board's user says so
+///               4   remark  what the call is, where the board's user says so
 ///               16   data    what it announces, in the same line as far as it fits
 ///
 /// Numbers wrap around at 2^32. A slot is written again two steps later; whoever does so must know

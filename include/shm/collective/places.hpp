@@ -47,16 +47,19 @@ struct window_range {
 inline window_range locate(group_state& state, std::span<std::byte const> buffer,
                            std::string_view name) {
   if (buffer.empty()) return {};
-  auto const refuse = [&](std::string const& what) {
+  auto const refuse = [&](std::string const& what, std::string_view remedy) {
     throw error({.cause = errc::invalid_argument,
                  .rank = state.rank(),
                  .subject = "the " + std::string(name) + " buffer of " +
                             bytes_in_words(buffer.size()) + " " + what,
-                 .remedy = "pass part of a live window of this group; private memory is taken by "
-                           "the functions of the same name"});
+                 .remedy = remedy});
   };
+  constexpr std::string_view use_window =
+      "pass part of a live window of this group; one of another group, and private memory, will "
+      "not "
+      "do";
   auto const made = state.windows().at(buffer.data());
-  if (!made) refuse("does not begin in a live window of the group");
+  if (!made) refuse("does not begin in a live window of the group", use_window);
   auto const offset = static_cast<std::size_t>(buffer.data() - made->base());
   auto const end = checked_add(offset, buffer.size());
   // Where the memory that begins at the buffer ends: blocks may follow each other without padding.
@@ -67,9 +70,10 @@ inline window_range locate(group_state& state, std::span<std::byte const> buffer
     }
   }
   if (!end || covered < *end) {
-    refuse(covered == offset ? "does not begin in a block"
-                             : "ends outside of the block that it begins in, where " +
-                                   bytes_in_words(covered - offset) + " are left");
+    if (covered == offset) refuse("does not begin in a block", use_window);
+    refuse("ends outside of the block that it begins in, where " +
+               bytes_in_words(covered - offset) + " are left",
+           "pass fewer elements, or make the window larger");
   }
   return {made->number(), offset, buffer.size()};
 }

@@ -53,18 +53,18 @@ class plan {
   ///         rank alone; errc::peer_lost, errc::peer_left where a rank was found missing before.
   void start() { core().start(); }
 
-  /// Returns whether the operation is complete, having done what could be done without waiting. So
-  /// it is where none was started.
+  /// Returns whether the last operation is complete, having done what could be done without
+  /// waiting.
   ///
   /// Errors: as `wait`.
   bool test() { return core().test(); }
 
   /// Completes the operation: the result is there, and this rank may change all of its buffers; but
   /// one that other ranks have named as theirs too, who read there, only after a fence.
-  /// Returns at once where none was started.
+  /// Returns at once where it is complete already.
   ///
   /// Errors: errc::peer_lost, errc::peer_left where a rank that is waited for will never come;
-  ///         errc::empty.
+  ///         errc::invalid_argument where the plan has never been started; errc::empty.
   void wait() { core().wait(); }
 
   /// Whether this is a plan, not a default-constructed or moved-from one.

@@ -126,9 +126,9 @@ class plan_core : public begun_work {
     if (!is_staged_ || root_ >= 0) begin();
   }
 
-  /// Does what can be done without waiting. Returns whether the operation is complete; so it is
-  /// where none was started.
+  /// Does what can be done without waiting. Returns whether the last operation is complete.
   bool test() {
+    require_started_once();
     if (!is_started_) return true;
     advance();
     if (!has_worked_) return look(when_sending(), [this](int rank) { return has_sent(rank); });
@@ -142,6 +142,7 @@ class plan_core : public begun_work {
 
   /// Completes the operation.
   void wait() {
+    require_started_once();
     if (!is_started_) return;
     auto& segment = board_.segment();
     segment.require_whole(where_);
@@ -190,6 +191,15 @@ class plan_core : public begun_work {
     // has been read by all that are still there.
     if (this->rank() != root_ || rank == root_) return true;
     return board_.has_finished(rank, is_staged_ ? 1 : 0) || board_.has_left(rank);
+  }
+
+  void require_started_once() const {
+    if (is_started_ || board_.number() != board_.segment().state().settings().first_number) return;
+    throw error({.cause = errc::invalid_argument,
+                 .rank = rank(),
+                 .subject = "the plan has not been started",
+                 .remedy = "start it first"},
+                {.where = where_, .size = size(), .agreed = false});
   }
 
   void complete() noexcept {

@@ -123,7 +123,7 @@ void reduce_scatter(group& ranks, std::span<S, M> send, std::span<T, N> receive,
       .where = operation::reduce_scatter,
       .signature = detail::type_signature<T, Op>(),
       .count = receive.size(),
-      .is_refused = !detail::is_block_of(receive.size(), send.size(), ranks)};
+      .refusal = detail::refusal_unless(detail::is_block_of(receive.size(), send.size(), ranks))};
   auto const n = static_cast<std::size_t>(staging.size());
   auto const block = receive.size();
   // As many blocks at a time as have room for an element at least: all of them, mostly.

@@ -11,7 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include "shm/base/hash.hpp"
 #include "shm/collective/board.hpp"
 #include "shm/error.hpp"
 #include "shm/group.hpp"
@@ -21,26 +20,30 @@
 
 namespace shm::inline v1::detail {
 
+/// Why a rank cannot take part in its call with what it has.
+enum class staged_refusal : std::uint64_t {
+  none,
+  lengths,  ///< its buffers do not fit each other
+  root,     ///< there is no such root
+};
+
 /// What one rank calls.
 struct staged_call {
   operation where = operation::none;
   std::uint64_t signature = 0;  ///< of the type and the operation
   std::uint64_t count = 0;      ///< of elements; the same on all ranks
   int root = -1;
-  bool is_refused = false;  ///< the buffers of this rank do not fit
+  staged_refusal refusal = staged_refusal::none;
 
   [[nodiscard]] board_remark remark() const noexcept {
-    sequence_hash hash;
-    hash.add(static_cast<std::uint64_t>(where));
-    hash.add(signature);
-    hash.add(static_cast<std::uint64_t>(root));
-    auto const told = is_refused ? refused : count;
-    return {.call = static_cast<std::uint32_t>(hash.value() ^ hash.value() >> 32),
-            .count_low = static_cast<std::uint32_t>(told),
-            .count_high = static_cast<std::uint32_t>(told >> 32)};
+    // A refusal stands in the place of a count that no buffer has.
+    auto const told = refusal == staged_refusal::none ? count : told_for(refusal);
+    bool const has_root = refusal != staged_refusal::root;
+    return board_remark::of(where, signature, told, has_root ? root : -1);
   }
-  /// Stands for a count where the buffers do not fit; no buffer is as long.
-  static constexpr std::uint64_t refused = ~std::uint64_t{0};
+  static constexpr std::uint64_t told_for(staged_refusal why) noexcept {
+    return board_remark::most_count - static_cast<std::uint64_t>(why);
+  }
 };
 
 /// The board of a group through which private buffers go. Made at the first such call.
@@ -92,7 +95,7 @@ class staging {
     auto const mine = call.remark();
     board_.remark(rank()) = mine;
     sync::store(own_desk().staged, board_.number());  // whoever waits elsewhere sees it passed over
-    if (!call.is_refused) fill(board_.data(rank()));
+    if (call.refusal == staged_refusal::none) fill(board_.data(rank()));
     board_.announce();
     board_.segment().await_all(call.where, {.is_in_order = true},
                                [this](int r) { return board_.has_announced(r); });
@@ -115,14 +118,26 @@ class staging {
     for (int r = 0; r < size(); ++r) {
       auto const theirs = board_.remark(r);
       failure found{.rank = r};
-      if (theirs.count() == staged_call::refused) {
+      if (theirs.where() != root.where()) {
+        found.cause = errc::mismatch;
+        found.subject = "the call is " + std::string(words_for(theirs.where())) + " there, and " +
+                        std::string(words_for(root.where())) + " on rank 0";
+        found.remedy = "make collective calls in the same order on every rank";
+      } else if (theirs.count() == staged_call::told_for(staged_refusal::lengths)) {
         found.cause = errc::invalid_argument;
-        found.subject = "the lengths of the rank's buffers do not fit";
+        found.subject = "the lengths of what the rank sends and receives do not fit";
+      } else if (theirs.count() == staged_call::told_for(staged_refusal::root)) {
+        found.cause = errc::invalid_argument;
+        found.subject = "there is no such root; ranks are 0 to " + std::to_string(size() - 1);
+      } else if (theirs.root() != root.root()) {
+        found.cause = errc::mismatch;
+        found.subject = "the root is " + std::to_string(theirs.root()) + " there, and " +
+                        std::to_string(root.root()) + " on rank 0";
       } else if (theirs.call != root.call) {
         found.cause = errc::mismatch;
         found.subject =
-            "the rank calls another collective, or with another type, operation or root";
-        found.remedy = "make collective calls in the same order on every rank";
+            "the type of the elements or their operation is another one there than on "
+            "rank 0";
       } else if (theirs.count() != root.count()) {
         found.cause = errc::mismatch;
         found.subject = "the count of elements is " + std::to_string(theirs.count()) +
@@ -142,6 +157,11 @@ class staging {
   std::uint32_t failed_agreements_ = 0;  ///< of the group, when this was made
   std::vector<std::byte*> sources_;
 };
+
+/// Returns whether lengths that must fit each other do, as a refusal.
+constexpr staged_refusal refusal_unless(bool do_lengths_fit) noexcept {
+  return do_lengths_fit ? staged_refusal::none : staged_refusal::lengths;
+}
 
 /// Asserts that elements can lie in a slot.
 template <class T>

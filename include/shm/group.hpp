@@ -175,7 +175,9 @@ class group {
     try {
       f();
     } catch (error const& e) {
-      if (e.is_agreed_in(state_->number())) throw;
+      // That a rank has left a window or a plan is no vote: it may have failed, and votes itself.
+      bool const is_settled = e.code() != errc::peer_left || !state_->is_whole();
+      if (e.is_agreed_in(state_->number()) && is_settled) throw;
       mine = failure_of_exception(errc::rank_failed);
       mine.rank = rank();  // one that an error of another group names is none of this group's
     } catch (...) {

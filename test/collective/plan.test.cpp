@@ -248,41 +248,32 @@ TEST_CASE("starting a plan that is under way is refused, and does no harm") {
 }
 
 TEST_CASE("who destroys a started plan leaves the others with an error, not waiting") {
-  for (auto const how : algorithms) {
+  for (bool const is_asked : {false, true}) {
     for (int const ranks : {2, 3, 4}) {
       shm_test::on_ranks(
           ranks,
-          [](shm::group& node, findings& found) {
+          [is_asked](shm::group& node, findings& found) {
             shm::window<int> shared(node, 100);
             int const last = node.size() - 1;
             std::optional<shm::allreduce_plan<int>> plan(std::in_place, node, shared.local());
-            std::optional<shm::bcast_plan<int>> copy(std::in_place, node, shared.local(), last);
+            plan->start();
             if (node.rank() == last) {
               plan.reset();
-              copy.reset();
-              auto const in_agreement = shm_test::failure_of([&] { node.agree([] {}); });
-              RANK_CHECK(found, in_agreement.cause == shm::errc::peer_left);
             } else {
-              plan->start();
-              copy->start();
-              auto const failed = shm_test::failure_of([&] { plan->wait(); });
-              RANK_CHECK(found, failed.cause == shm::errc::peer_left && failed.rank == last);
-              auto const asked = shm_test::failure_of([&] {
-                while (!copy->test()) {
+              auto const failed = shm_test::failure_of([&] {
+                while (is_asked && !plan->test()) {
                 }
+                plan->wait();
               });
-              RANK_CHECK(found, asked.cause == shm::errc::peer_left && asked.rank == last);
-              // Not all need the root's data: who does not is not told, so it is no error of all.
-              auto const in_agreement =
-                  shm_test::failure_of([&] { node.agree([&] { copy->wait(); }); });
-              RANK_CHECK(found, in_agreement.cause == shm::errc::peer_left);
+              RANK_CHECK(found, failed.cause == shm::errc::peer_left && failed.rank == last);
               RANK_CHECK(found, shm_test::failure_of([&] { plan->start(); }).cause ==
                                     shm::errc::peer_left);
             }
             // The group itself goes on.
             RANK_CHECK(found, shm::allreduce(node, 1) == node.size());
+            node.barrier();
           },
-          with(how));
+          with(shm::collective_algorithm::direct));
     }
   }
 }
@@ -447,6 +438,155 @@ TEST_CASE("a rank that fails before it starts gives its error to those that wait
           },
           with(how));
     }
+  }
+}
+
+TEST_CASE("a plan that some ranks have started before an agreed error is refused by all") {
+  for (auto const how : algorithms) {
+    shm_test::on_ranks(
+        3,
+        [](shm::group& node, findings& found) {
+          shm::window<int> shared(node, 100);
+          auto const low = shared.local().first(50);
+          auto const high = shared.local().last(50);
+          shm::bcast_plan copy(node, low, 0);
+          shm::allreduce_plan sum(node, high);
+          shm::allreduce_plan under_way(node, shared.local().subspan(50, 0));
+          under_way.start();
+          auto const text = shm_test::message_of([&] {
+            node.agree([&] {
+              if (node.rank() == 2) throw std::runtime_error("boom");
+              copy.start();
+              copy.wait();
+              sum.start();
+              sum.wait();
+            });
+          });
+          RANK_CHECK(found, text.find("boom") != std::string::npos);
+          under_way.wait();  // what all have started completes
+          auto const is_refused = [](auto& plan) {
+            return shm_test::message_of([&] { plan.start(); }).find("make the plan anew") !=
+                   std::string::npos;
+          };
+          RANK_CHECK(found, is_refused(copy));
+          RANK_CHECK(found, is_refused(sum));
+          if (node.rank() == 1) {
+            RANK_CHECK(found,
+                       shm_test::message_of([&] { sum.wait(); }).find("anew") != std::string::npos);
+          }
+          shm::bcast_plan again(node, low, 0);
+          for (int round = 0; round < 5; ++round) {
+            if (node.rank() == 0) std::ranges::fill(low, round);
+            again.start();
+            again.wait();
+            RANK_CHECK(found, std::ranges::count(low, round) == 50);
+          }
+          node.barrier();
+          RANK_CHECK(found, shm::allreduce(node, 1) == 3);
+        },
+        with(how));
+  }
+}
+
+TEST_CASE("an agreed error before which all have started the same leaves plans as they are") {
+  shm_test::on_ranks(3, [](shm::group& node, findings& found) {
+    shm::window<int> shared(node, 100);
+    shm::allreduce_plan sum(node, shared.local());
+    sum.start();
+    RANK_CHECK(found, !shm_test::message_of([&] {
+                         node.agree([&] {
+                           if (node.rank() == 1) throw std::runtime_error("boom");
+                         });
+                       }).empty());
+    sum.wait();
+    sum.start();
+    sum.wait();
+    RANK_CHECK(found, shm::allreduce(node, 1) == 3);
+  });
+}
+
+TEST_CASE("what a failing rank's function has made is gone, and its error is that of all") {
+  for (int const failing : {0, 2}) {
+    for (int const when : {0, 1, 2}) {
+      shm_test::on_ranks(3, [&](shm::group& node, findings& found) {
+        for (int round = 0; round < 2; ++round) {
+          auto const text = shm_test::message_of([&] {
+            node.agree([&] {
+              shm::window<int> shared(node, 5000);
+              auto const fail = [&](int at) {
+                if (when == at && node.rank() == failing) throw std::runtime_error("boom");
+              };
+              fail(0);
+              shared.fence();
+              shm::allreduce_plan sum(node, shared.local());
+              fail(1);
+              sum.start();
+              fail(2);
+              sum.wait();
+              shared.fence();
+            });
+          });
+          RANK_CHECK(found, text.find("boom") != std::string::npos);
+          node.barrier();
+          RANK_CHECK(found, shm::allreduce(node, 1) == 3);
+        }
+      });
+    }
+  }
+}
+
+TEST_CASE("ranks that ask different plans, or for posts, do the work of the others") {
+  shm_test::on_ranks(
+      2,
+      [](shm::group& node, findings& found) {
+        shm::window<int> shared(node, 20'000);
+        shm::allreduce_plan first(node, shared.local().first(10'000));
+        shm::allreduce_plan second(node, shared.local().last(10'000));
+        for (int round = 0; round < 20; ++round) {
+          first.start();
+          second.start();
+          auto& mine = node.rank() == 0 ? first : second;
+          auto& other = node.rank() == 0 ? second : first;
+          while (!mine.test()) {
+          }
+          while (!other.test()) {
+          }
+          first.start();
+          if (node.rank() == 0) {
+            while (!shared.try_wait(1)) {
+            }
+            first.wait();
+          } else {
+            first.wait();
+            shared.post(0);
+          }
+        }
+        RANK_CHECK(found, node.valid());
+        node.barrier();
+      },
+      with(shm::collective_algorithm::direct));
+}
+
+TEST_CASE("ranks that start different things find each other out") {
+  for (bool const is_private : {false, true}) {
+    shm_test::on_ranks(3, [is_private](shm::group& node, findings& found) {
+      shm::window<int> shared(node, 100);
+      shm::allreduce_plan first(node, shared.local().first(10));
+      shm::allreduce_plan second(node, shared.local().last(10));
+      RANK_CHECK(found, shm::allreduce(node, 1) == 3);
+      auto const failed = shm_test::failure_of([&] {
+        if (node.rank() != 1) {
+          first.start();
+          return first.wait();
+        }
+        if (is_private) return void(shm::allreduce(node, 1));
+        second.start();
+        second.wait();
+      });
+      RANK_CHECK(found, failed.cause == shm::errc::mismatch);
+      for (int r = 0; r < 3; ++r) shared.post(r);
+      for (int r = 0; r < 3; ++r) shared.wait(r);
+    });
   }
 }
 

@@ -127,6 +127,9 @@ void combine_next(T* __restrict sums, T const* __restrict next, std::size_t n, O
 template <class T, class Op>
 void combine(std::span<std::byte* const> in, std::span<std::byte* const> out, slice part,
              Op const& op) {
+  static_assert(
+      sizeof(T) <= 64 * 1024,
+      "reductions keep results of a piece on the stack: combine elements of up to 64 KiB");
   auto const source = [&](std::size_t r, std::size_t at) {
     return reinterpret_cast<T const*>(in[r]) + part.begin + at;
   };

@@ -39,7 +39,8 @@ class working_plan final : public plan_core {
 ///
 /// A plan shares ownership of the memory that its buffers lie in, which no rank may freeze while
 /// others write there. Destroying it never waits, also when it is started: ranks that still wait
-/// for this one then get errc::peer_left.
+/// for this one then get errc::peer_left. Where a rank fails in `group::agree` before it starts
+/// what others start, all get its error, and plans made before are refused: make them anew.
 template <class Work>
 class plan {
  public:

@@ -81,6 +81,7 @@ class plan_core : public begun_work {
       cause = failure_of_exception(errc::out_of_memory);
     }
     board_ = board(ranks, is_staged_ ? bytes_ : 0, where_, cause);
+    levellings_ = state.levellings();
   }
 
   virtual ~plan_core() { end(); }  // before the group that it is listed in can go
@@ -108,6 +109,7 @@ class plan_core : public begun_work {
   /// Announces the next operation. Never waits.
   void start() {
     board_.segment().require_whole(where_);
+    if (levellings_ != state().levellings()) fail_to_align();
     if (is_started_) {
       throw error({.cause = errc::invalid_argument,
                    .rank = rank(),
@@ -120,6 +122,7 @@ class plan_core : public begun_work {
       if (is_staged_) copy_bytes(board_.data(rank()), own_, bytes_, false);
       board_.announce();
     }
+    start_ = state().count_start();
     is_started_ = true;
     has_worked_ = false;
     next_look_.reset();
@@ -131,6 +134,7 @@ class plan_core : public begun_work {
     require_started_once();
     if (!is_started_) return true;
     advance();
+    require_aligned();
     if (!has_worked_) return look(when_sending(), [this](int rank) { return has_sent(rank); });
     for (int r = 0; r < size(); ++r) {
       if (!has_finished(r))
@@ -146,6 +150,7 @@ class plan_core : public begun_work {
     if (!is_started_) return;
     auto& segment = board_.segment();
     segment.require_whole(where_);
+    require_aligned();
     segment.await_all(where_, when_sending(), [this](int r) { return has_sent(r); });
     advance();
     segment.await_all(where_, when_finishing(), [this](int r) { return has_finished(r); });
@@ -169,13 +174,12 @@ class plan_core : public begun_work {
 
  private:
   [[nodiscard]] std::size_t index() const noexcept { return static_cast<std::size_t>(rank()); }
-  /// The rules of waiting for the senders. Starts are in order, so who is in a later call has
-  /// passed over this one; what follows may come in any order.
-  [[nodiscard]] segment::wait_rules when_sending() const noexcept {
-    return {.is_of_all = root_ < 0, .is_in_order = true};
+  using rules = segment::wait_rules;
+  [[nodiscard]] rules when_sending() const noexcept {
+    return {.is_of_all = root_ < 0, .of = rules::phase::starting, .start = start_};
   }
-  [[nodiscard]] segment::wait_rules when_finishing() const noexcept {
-    return {.is_of_all = root_ < 0};
+  [[nodiscard]] rules when_finishing() const noexcept {
+    return {.is_of_all = root_ < 0, .of = rules::phase::finishing, .start = start_};
   }
   [[nodiscard]] bool is_sender(int rank) const noexcept { return root_ < 0 || rank == root_; }
   /// Whether what `rank` sends can be read.
@@ -191,6 +195,24 @@ class plan_core : public begun_work {
     // has been read by all that are still there.
     if (this->rank() != root_ || rank == root_) return true;
     return board_.has_finished(rank, is_staged_ ? 1 : 0) || board_.has_left(rank);
+  }
+
+  [[nodiscard]] group_state& state() const noexcept { return board_.segment().state(); }
+
+  /// Throws where a rank has failed, in an agreement, before it started what this rank has started.
+  void require_aligned() const {
+    if (levellings_ == state().levellings() || has_worked_) return;
+    for (int r = 0; r < size(); ++r) {
+      if (!has_sent(r)) fail_to_align();
+    }
+  }
+  [[noreturn]] void fail_to_align() const {
+    throw error({.cause = errc::mismatch,
+                 .rank = rank(),
+                 .subject = "a rank has failed before it started a plan that others did start, so "
+                            "that they count their operations differently",
+                 .remedy = "make the plan anew, on every rank"},
+                {.where = where_, .size = size(), .agreed = false});
   }
 
   void require_started_once() const {
@@ -209,13 +231,14 @@ class plan_core : public begun_work {
 
   /// Looks now and then whether those that have not come still can. Returns false.
   template <class HasCome>
-  bool look(segment::wait_rules const& rules, HasCome const& has_come) {
+  bool look(rules const& how, HasCome const& has_come) {
     using namespace std::chrono_literals;
+    advance_begun_work();  // others may be asking for that first
     board_.segment().require_whole(where_);
     auto const now = std::chrono::steady_clock::now();
     if (!next_look_) next_look_ = now + 10ms;
     if (now < *next_look_) return false;
-    board_.segment().require_hope(where_, rules, has_come);
+    board_.segment().require_hope(where_, how, has_come);
     next_look_ = now + 200ms;
     return false;
   }
@@ -313,7 +336,9 @@ class plan_core : public begun_work {
   std::optional<std::chrono::steady_clock::time_point> next_look_;
   board board_;
   window_holder held_;
-  std::byte* own_ = nullptr;  ///< what this rank sends
+  std::uint32_t start_ = 0;       ///< of the operation under way, among all that this rank starts
+  std::uint32_t levellings_ = 0;  ///< of the group, when the plan was made
+  std::byte* own_ = nullptr;      ///< what this rank sends
   std::vector<std::byte*> sources_;
   std::vector<std::byte*> receive_;
 };

@@ -61,9 +61,9 @@ class staging {
       throw error({.cause = errc::empty, .subject = "the group", .remedy = {}}, {.where = where});
     }
     ranks.state()->require_whole(where);
-    // After an agreed error some ranks may have taken a step more than others: all begin anew.
+    // Where some ranks have taken a step more than others before an agreed error, all begin anew.
     auto& made = ranks.staging();
-    if (made && made->failed_agreements_ == ranks.state()->failed_agreements()) return *made;
+    if (made && made->levellings_ == ranks.state()->levellings()) return *made;
     made.reset();
     std::shared_ptr<staging> next;
     failure cause;
@@ -75,7 +75,7 @@ class staging {
     }
     board room(ranks, slot_bytes, where, cause);
     next->board_ = std::move(room);
-    next->failed_agreements_ = ranks.state()->failed_agreements();
+    next->levellings_ = ranks.state()->levellings();
     made = std::move(next);
     return *made;
   }
@@ -94,10 +94,11 @@ class staging {
     board_.begin();
     auto const mine = call.remark();
     board_.remark(rank()) = mine;
-    sync::store(own_desk().staged, board_.number());  // whoever waits elsewhere sees it passed over
     if (call.refusal == staged_refusal::none) fill(board_.data(rank()));
     board_.announce();
-    board_.segment().await_all(call.where, {.is_in_order = true},
+    auto const start = board_.segment().state().count_start();
+    board_.segment().await_all(call.where,
+                               {.of = segment::wait_rules::phase::starting, .start = start},
                                [this](int r) { return board_.has_announced(r); });
     require_alike(call);
   }
@@ -149,12 +150,8 @@ class staging {
     }
   }
 
-  [[nodiscard]] desk& own_desk() const noexcept {
-    return board_.segment().state().block().desk_of(rank());
-  }
-
   board board_;
-  std::uint32_t failed_agreements_ = 0;  ///< of the group, when this was made
+  std::uint32_t levellings_ = 0;  ///< of the group, when this was made
   std::vector<std::byte*> sources_;
 };
 
@@ -169,7 +166,7 @@ constexpr void require_stageable() noexcept {
   static_assert(alignof(T) <= board::data_at && sizeof(T) <= staging::slot_bytes,
                 "collectives on private memory stage elements in shared memory, where they are "
                 "aligned to 16 bytes and have room for 64 KiB; put larger ones into a window, and "
-                "make a plan");
+                "make a plan (reductions take up to 64 KiB there too)");
 }
 
 /// Calls `take(begin, count)` for pieces of up to `most` of `count` elements; once where there are

@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include "shm/base/size.hpp"
 #include "shm/error.hpp"
 #include "shm/group/control_block.hpp"
 #include "shm/group/state.hpp"
@@ -74,15 +75,18 @@ class agreement {
     ballot.where = mine.where;
     ballot.arguments = mine.arguments;
     ballot.cause = mine.cause;
+    ballot.started = state_.started();
     sync::store(ballot.epoch, epoch_);
     if (state_.rank() == 0) {
       decide(how, mine, prepare);
     } else {
       sync::wait_until(how, [&] { return is_decided(); }, [&] { return give_up(); });
     }
-    auto failed = explain(decision::decode(sync::load(word())), mine.where);
-    if (failed) state_.count_failed_agreement();
-    return failed;
+    auto const how_it_ended = decision::decode(sync::load(word()));
+    if (how_it_ended.is == decision::kind::failed || how_it_ended.is == decision::kind::ruled) {
+      level_starts();
+    }
+    return explain(how_it_ended, mine.where);
   }
 
   std::optional<error> settle(proposal const& mine) {
@@ -144,9 +148,7 @@ class agreement {
       sync::wait_until(how, [&] { return has_voted(rank); }, [&] { return give_up(); });
       if (is_decided()) return;
     }
-    for (int rank = 0; rank < state_.size(); ++rank) {
-      if (ballot_of(rank).cause.is_failure()) return set(decision::kind::failed, rank);
-    }
+    if (int const first = first_failed(); first >= 0) return set(decision::kind::failed, first);
     try {
       if (auto const difference = first_difference(mine)) return rule(*difference);
       prepare();
@@ -154,6 +156,31 @@ class agreement {
       return rule(failure_of_exception(errc::rank_failed));
     }
     set(decision::kind::done, 0);
+  }
+
+  /// The first rank that has failed, or -1. One that only misses another rank's end does so,
+  /// mostly, because that one has failed.
+  [[nodiscard]] int first_failed() const noexcept {
+    int first = -1;
+    for (int rank = 0; rank < state_.size(); ++rank) {
+      auto const& cause = ballot_of(rank).cause;
+      if (!cause.is_failure()) continue;
+      if (cause.cause != errc::peer_left) return rank;
+      if (first < 0) first = rank;
+    }
+    return first;
+  }
+
+  /// Every rank has voted, and some may have failed before they started what others did.
+  void level_starts() noexcept {
+    auto most = ballot_of(0).started;
+    bool is_level = true;
+    for (int rank = 1; rank < state_.size(); ++rank) {
+      auto const theirs = ballot_of(rank).started;
+      is_level = is_level && theirs == most;
+      if (reached(theirs, most)) most = theirs;
+    }
+    if (!is_level) state_.level_starts(most);
   }
 
   void rule(failure const& found) noexcept {

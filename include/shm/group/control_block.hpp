@@ -31,6 +31,7 @@ using call_arguments = std::array<std::uint64_t, 12>;
 struct alignas(line_bytes) ballot {
   std::uint32_t epoch = 0;  ///< stored last: the vote is cast
   operation where = operation::none;
+  std::uint32_t started = 0;  ///< as on the desk, when the rank voted
   call_arguments arguments{};
   failure cause{};
 };
@@ -97,8 +98,9 @@ struct alignas(line_bytes) desk {
       0;                     ///< the bootstrap exchange that the rank has entered
   std::uint32_t passed = 0;  ///< the last one that has succeeded for it
   std::uint32_t failed = 0;  ///< the last one that has failed for it
-  /// The last step of a collective on private memory that the rank has entered.
-  std::uint32_t staged = 0;
+  /// How many operations of plans, and steps on private memory, the rank has started: those of all
+  /// ranks in one order. Stored after each is announced.
+  std::uint32_t started = 0;
   os::processor_set processors{};
   memory_table memory{};  ///< written before the vote on the room for a large window
   std::array<detail::scratch, 2> scratch{};

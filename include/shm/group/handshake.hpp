@@ -141,7 +141,7 @@ class handshake {
     desk.processors = os::processor_set::usable();
     auto const first = block.header().settings.first_number;
     for (auto& one : desk.ballots) one.epoch = first;
-    desk.staged = first;
+    desk.started = first;
     state_ = std::make_shared<group_state>(std::move(map), descriptor, rank(), size());
     state_->start_epochs(first);
     exchange_.observe(state_->block());

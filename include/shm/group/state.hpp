@@ -105,12 +105,33 @@ class group_state {
                    sync::load_own(block_.line(rank_).arrived) + 1);
   }
 
-  /// Whether `rank` has entered a step of a collective on private memory that this rank has not
-  /// come to.
-  [[nodiscard]] bool has_stepped_ahead(int rank) const noexcept {
-    return reached(sync::load(block_.desk_of(rank).staged),
-                   sync::load_own(block_.desk_of(rank_).staged) + 1);
+  /// Whether `rank` has started an operation of a plan, or on private memory, that this rank has
+  /// not come to.
+  [[nodiscard]] bool has_started_ahead(int rank) const noexcept {
+    return has_started(rank, started() + 1);
   }
+  /// Whether `rank` has started as many as `count`.
+  [[nodiscard]] bool has_started(int rank, std::uint32_t count) const noexcept {
+    return reached(sync::load(block_.desk_of(rank).started), count);
+  }
+  /// How many this rank has started.
+  [[nodiscard]] std::uint32_t started() const noexcept {
+    return sync::load_own(block_.desk_of(rank_).started);
+  }
+  /// Counts one more, which has been announced; returns its number.
+  std::uint32_t count_start() noexcept {
+    auto const number = started() + 1;
+    sync::store(block_.desk_of(rank_).started, number);
+    return number;
+  }
+  /// Goes on from a common number, where ranks have started different ones before an agreed error.
+  /// Whatever counts operations of its own begins anew after it.
+  void level_starts(std::uint32_t count) noexcept {
+    sync::store(block_.desk_of(rank_).started, count);
+    ++levellings_;
+  }
+  /// How often that has happened: the same on all ranks.
+  [[nodiscard]] std::uint32_t levellings() const noexcept { return levellings_; }
 
   /// Settles what all ranks report about the memory that `verdict` belongs to. After a death the
   /// group is lost for good, with all its windows.
@@ -137,6 +158,8 @@ class group_state {
   void require_alive(operation where) {
     if (auto const lost = lost_.settled()) throw absence_error(*lost, where);
   }
+  /// Whether no rank is known to be dead or to have left the group.
+  [[nodiscard]] bool is_whole() noexcept { return !missing_ && !lost_.settled(); }
   /// Throws where the group itself can do nothing more, since a rank is dead or has left it.
   void require_whole(operation where) {
     require_alive(where);
@@ -185,10 +208,6 @@ class group_state {
   bool is_first_warning(lesser what) noexcept {
     return !std::exchange(has_warned_[static_cast<std::size_t>(what)], true);
   }
-
-  /// Counts the agreements that have failed, the same on all ranks.
-  void count_failed_agreement() noexcept { ++failed_agreements_; }
-  [[nodiscard]] std::uint32_t failed_agreements() const noexcept { return failed_agreements_; }
 
   /// Returns a new epoch: the number of the next agreement.
   std::uint32_t next_epoch() noexcept { return ++epoch_; }
@@ -254,7 +273,7 @@ class group_state {
   int size_;
   pid_t owner_;
   std::uint32_t epoch_ = 0;
-  std::uint32_t failed_agreements_ = 0;
+  std::uint32_t levellings_ = 0;
   std::string control_groups_;  ///< /proc/self/cgroup, for which memory_groups_ was made
   os::memory_groups memory_groups_;
   std::array<bool, 3> has_warned_{};  ///< of each kind in `lesser`
@@ -279,7 +298,7 @@ struct fence_roll : control_roll {
   sync::standing operator()(int rank) const noexcept {
     auto const why = control_roll::operator()(rank);
     bool const is_elsewhere = why == sync::standing::present &&
-                              (state.has_voted_ahead(rank) || state.has_stepped_ahead(rank));
+                              (state.has_voted_ahead(rank) || state.has_started_ahead(rank));
     return is_elsewhere ? sync::standing::elsewhere : why;
   }
 };

@@ -15,6 +15,7 @@
 
 #include "shm/error.hpp"
 #include "shm/group/agreement.hpp"
+#include "shm/group/progress.hpp"
 #include "shm/group/state.hpp"
 #include "shm/options.hpp"
 #include "shm/os/mapping.hpp"
@@ -170,21 +171,26 @@ class segment {
     /// Whether all ranks do, so that a missing one is an error of all; else one that has left is an
     /// error of those that wait for it.
     bool is_of_all = true;
-    /// Whether a rank that is in a later collective call of the group has passed over it.
-    bool is_in_order = false;
+    /// What is waited for, of an operation that has its place among the group's collective calls.
+    enum class phase {
+      none,       ///< it has no such place
+      starting,   ///< that others start it
+      finishing,  ///< that those who start it finish it
+    };
+    wait_rules::phase of = phase::none;
+    std::uint32_t start = 0;  ///< which of this rank's starts it is
   };
 
   /// Waits until `has_come(rank)` of every rank; throws where one never will.
   template <std::predicate<int> HasCome>
   void await_all(operation where, wait_rules const& rules, HasCome const& has_come) {
-    auto const missing =
-        sync::gather(size(), state_->patience(), has_come, roll{*this, rules.is_in_order});
+    auto const missing = sync::gather(size(), state_->patience(), has_come, roll{*this, &rules});
     if (missing) fail(*missing, where, rules);
   }
   /// Throws where a rank that has not come never will. Costs a system call for each of these.
   template <std::predicate<int> HasCome>
   void require_hope(operation where, wait_rules const& rules, HasCome const& has_come) {
-    auto const view = sync::look_at_all(size(), has_come, roll{*this, rules.is_in_order});
+    auto const view = sync::look_at_all(size(), has_come, roll{*this, &rules});
     if (view.is == sync::outlook::state::hopeless) fail(view.missing, where, rules);
   }
 
@@ -198,7 +204,9 @@ class segment {
   /// Consumes a post of `peer` where there is one; see `window::try_wait`.
   bool try_wait(int peer) {
     require_poster(peer);
-    return signals_.take(peer) || is_heard_now_and_then(peer);
+    if (signals_.take(peer)) return true;
+    advance_begun_work();  // which the peer may wait for before it posts
+    return is_heard_now_and_then(peer);
   }
 
   /// Waits for a post of one of `peers`, and consumes it; see `window::wait`, `window::wait_any`.
@@ -239,16 +247,28 @@ class segment {
  private:
   struct roll {
     segment const& of;
-    bool is_in_order = false;
+    wait_rules const* rules = nullptr;
+
     sync::standing operator()(int rank) const noexcept {
       auto const why = of.state_->standing_of(rank, of.line(rank).left);
-      bool const is_elsewhere =
-          is_in_order && why == sync::standing::present &&
-          (of.state_->has_fenced_ahead(rank) || of.state_->has_voted_ahead(rank));
-      return is_elsewhere ? sync::standing::elsewhere : why;
+      if (why == sync::standing::dead || rules == nullptr) return why;
+      return has_passed_over(rank) ? sync::standing::elsewhere : why;
+    }
+    /// Whether a rank that has not come is in a later collective call, or has started something
+    /// else in the place of this.
+    [[nodiscard]] bool has_passed_over(int rank) const noexcept {
+      if (rules->of == wait_rules::phase::none) return false;
+      auto const& state = *of.state_;
+      bool const is_ahead = state.has_voted_ahead(rank) || state.has_fenced_ahead(rank);
+      bool const has_started = state.has_started(rank, rules->start);
+      return rules->of == wait_rules::phase::starting ? is_ahead || has_started
+                                                      : is_ahead && !has_started;
     }
     [[nodiscard]] std::optional<sync::absence> verdict() const noexcept {
-      if (auto const death = of.state_->header().deaths.settled()) return death;
+      auto& group = of.state_->header();
+      if (auto const death = group.deaths.settled()) return death;
+      auto const calls = group.verdict.settled();
+      if (calls && calls->why == sync::standing::elsewhere) return calls;
       return of.header().verdict.settled();
     }
   };

@@ -10,6 +10,7 @@
 #include "shm/base/size.hpp"
 #include "shm/options.hpp"
 #include "shm/sync/arrival.hpp"
+#include "shm/sync/gather.hpp"
 #include "shm/sync/wait.hpp"
 
 namespace shm::inline v1::sync {
@@ -100,11 +101,9 @@ class fence {
       return result_of(
           wait(number, [&] { return reached(load(words_->release.value), number); }, roll));
     }
-    for (int rank = 1; rank < size(); ++rank) {
-      auto const view = wait(number, [&] { return has_arrived(rank, number); }, roll);
-      if (view.is == outlook::state::hopeless) return view.missing;
-      if (view.is == outlook::state::complete) break;
-    }
+    auto const missing =
+        gather(size(), patience_, [&](int rank) { return has_arrived(rank, number); }, roll);
+    if (missing) return missing;
     store(words_->release.value, number);
     return std::nullopt;
   }

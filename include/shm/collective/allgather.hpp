@@ -57,14 +57,7 @@ inline constexpr staged_limits allgather_limits{.own_processor = 1024, .shared_p
 /// Returns what one rank brings to the making of a plan.
 template <class T>
 plan_request allgather_request(group& ranks, std::span<T const> send, std::span<T> receive) {
-  plan_request mine{.where = operation::allgather,
-                    .element_bytes = sizeof(T),
-                    .alignment = alignof(T),
-                    .signature = type_signature<T>(),
-                    .count = send.size(),
-                    .send = std::as_bytes(send),
-                    .receive = std::as_writable_bytes(receive),
-                    .limits = allgather_limits};
+  auto mine = request_of<T>(operation::allgather, send, receive, allgather_limits);
   if (!is_block_of(send.size(), receive.size(), ranks)) {
     mine.cause = length_failure(send.size(), receive.size(),
                                 "receive a block of what is sent from each rank");
@@ -79,8 +72,7 @@ plan_request allgather_request(group& ranks, std::span<T const> send, std::span<
 ///
 /// Shapes: send [n], receive [ranks * n] elements: block r belongs to rank r.
 /// Cost:   up to 1 KiB (4 KiB with more ranks than processors) from each rank, one hand-over; else
-/// two. Each rank reads and writes
-///         ranks * n elements; with one result, n.
+///         two. Each rank reads and writes ranks * n elements; with one result, n.
 template <shareable T>
 class allgather_plan : public detail::plan<detail::allgather_work> {
  public:

@@ -56,15 +56,8 @@ inline constexpr staged_limits allreduce_limits{.own_processor = 512, .shared_pr
 /// Returns what one rank brings to the making of a plan.
 template <class T, class Op>
 plan_request allreduce_request(group& ranks, std::span<T const> send, std::span<T> receive) {
-  plan_request mine{.where = operation::allreduce,
-                    .element_bytes = sizeof(T),
-                    .alignment = alignof(T),
-                    .signature = type_signature<T, Op>(),
-                    .count = send.size(),
-                    .send = std::as_bytes(send),
-                    .receive = std::as_writable_bytes(receive),
-                    .algorithm = settings_of(ranks).allreduce,
-                    .limits = allreduce_limits};
+  auto mine = request_of<T, Op>(operation::allreduce, send, receive, allreduce_limits);
+  mine.algorithm = settings_of(ranks).allreduce;
   if (send.size() != receive.size()) {
     mine.cause = length_failure(send.size(), receive.size(), "receive as many as is sent");
   }
@@ -80,10 +73,10 @@ plan_request allreduce_request(group& ranks, std::span<T const> send, std::span<
 /// Determinism: every element is ((x0 op x1) op x2) …, in the order of the ranks, whatever the
 ///              algorithm: the same bits on every rank and in every run.
 /// Cost:        up to 512 bytes (4 KiB with more ranks than processors), one hand-over of one line
-/// from each rank for 112 bytes, and
-///              of further lines beyond; each rank reads all blocks. Else two hand-overs; each rank
-///              reads its slice, 1 / ranks, of all blocks and writes it to all results: ranks * n
-///              elements are read altogether and as many written; with one result, n are written.
+///              from each rank for 112 bytes, and of further lines beyond; each rank reads all
+///              blocks. Else two hand-overs; each rank reads its slice, 1 / ranks, of all blocks
+///              and writes it to all results: ranks * n elements are read altogether and as many
+///              written; with one result, n are written.
 /// Source:      the slices are the reduce-scatter of Rabenseifner, Optimization of Collective
 ///              Reduction Operations (2004); writing into all results takes the place of its
 ///              allgather.

@@ -49,15 +49,8 @@ inline constexpr staged_limits alltoall_limits{.own_processor = 1024, .shared_pr
 /// Returns what one rank brings to the making of a plan.
 template <class T>
 plan_request alltoall_request(group& ranks, std::span<T const> send, std::span<T> receive) {
-  plan_request mine{.where = operation::alltoall,
-                    .element_bytes = sizeof(T),
-                    .alignment = alignof(T),
-                    .signature = type_signature<T>(),
-                    .count = send.size(),
-                    .send = std::as_bytes(send),
-                    .receive = std::as_writable_bytes(receive),
-                    .algorithm = settings_of(ranks).alltoall,
-                    .limits = alltoall_limits};
+  auto mine = request_of<T>(operation::alltoall, send, receive, alltoall_limits);
+  mine.algorithm = settings_of(ranks).alltoall;
   if (!are_blocks_of_all(send.size(), receive.size(), ranks)) {
     mine.cause = length_failure(send.size(), receive.size(),
                                 "send and receive equal blocks, one for each rank");
@@ -71,8 +64,7 @@ plan_request alltoall_request(group& ranks, std::span<T const> send, std::span<T
 ///
 /// Shapes: send [ranks * n], receive [ranks * n] elements on every rank.
 /// Cost:   up to 1 KiB (4 KiB with more ranks than processors) from each rank, one hand-over; else
-/// two. Each rank reads and writes
-///         ranks * n elements.
+///         two. Each rank reads and writes ranks * n elements.
 template <shareable T>
 class alltoall_plan : public detail::plan<detail::alltoall_work> {
  public:

@@ -61,18 +61,17 @@ inline constexpr staged_limits bcast_limits{.own_processor = 32768, .shared_proc
 template <class T>
 plan_request bcast_request(group& ranks, std::span<T> buffer, int root) {
   bool const is_root = ranks.rank() == root;
-  plan_request mine{.where = operation::bcast,
-                    .element_bytes = sizeof(T),
-                    .alignment = alignof(T),
-                    .signature = type_signature<T>(),
-                    .count = buffer.size(),
-                    .root = root,
-                    .send = is_root ? std::as_bytes(buffer) : std::span<std::byte const>{},
-                    .receive = is_root ? std::span<std::byte>{} : std::as_writable_bytes(buffer),
-                    .algorithm = settings_of(ranks).bcast,
-                    .limits = bcast_limits,
-                    .cause = failure_of_root(root, ranks)};
-  return mine;
+  return {.where = operation::bcast,
+          .element_bytes = sizeof(T),
+          .alignment = alignof(T),
+          .signature = type_signature<T>(),
+          .count = buffer.size(),
+          .root = root,
+          .send = is_root ? std::as_bytes(buffer) : std::span<std::byte const>{},
+          .receive = is_root ? std::span<std::byte>{} : std::as_writable_bytes(buffer),
+          .algorithm = settings_of(ranks).bcast,
+          .limits = bcast_limits,
+          .cause = failure_of_root(root, ranks)};
 }
 
 }  // namespace detail
@@ -82,8 +81,8 @@ plan_request bcast_request(group& ranks, std::span<T> buffer, int root) {
 /// Shapes: buffer [n] elements on every rank.
 /// Cost:   up to 32 KiB, one hand-over; the root goes on at once, and is never more than one
 ///         operation ahead of any rank that is still there. Room for two such copies on every rank.
-///         Else two hand-overs; each rank reads n elements and
-///         writes n, and the root waits until all have.
+///         Else two hand-overs; each rank reads n elements and writes n, and the root waits until
+///         all have.
 template <shareable T>
 class bcast_plan : public detail::plan<detail::bcast_work> {
  public:

@@ -14,6 +14,7 @@
 
 #include "shm/collective/board.hpp"
 #include "shm/collective/kernel.hpp"
+#include "shm/collective/operation.hpp"
 #include "shm/collective/places.hpp"
 #include "shm/error.hpp"
 #include "shm/group.hpp"
@@ -46,6 +47,20 @@ struct plan_request {
   staged_limits limits{};  ///< where automatic
   failure cause{};         ///< where the arguments of this rank are no good
 };
+
+/// Returns what one rank brings to a plan in which all send and receive. `Op` as the type has one.
+template <class T, class... Op>
+plan_request request_of(operation where, std::span<T const> send, std::span<T> receive,
+                        staged_limits const& limits) {
+  return {.where = where,
+          .element_bytes = sizeof(T),
+          .alignment = alignof(T),
+          .signature = type_signature<T, Op...>(),
+          .count = send.size(),
+          .send = std::as_bytes(send),
+          .receive = std::as_writable_bytes(receive),
+          .limits = limits};
+}
 
 /// The part of a plan that knows nothing of its type. One of three things happens to data: where it
 /// is *staged*, each sender copies it into its slot of the board as it starts, and all read it

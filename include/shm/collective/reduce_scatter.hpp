@@ -54,14 +54,7 @@ inline constexpr staged_limits reduce_scatter_limits{.own_processor = 1024,
 /// Returns what one rank brings to the making of a plan.
 template <class T, class Op>
 plan_request reduce_scatter_request(group& ranks, std::span<T const> send, std::span<T> receive) {
-  plan_request mine{.where = operation::reduce_scatter,
-                    .element_bytes = sizeof(T),
-                    .alignment = alignof(T),
-                    .signature = type_signature<T, Op>(),
-                    .count = send.size(),
-                    .send = std::as_bytes(send),
-                    .receive = std::as_writable_bytes(receive),
-                    .limits = reduce_scatter_limits};
+  auto mine = request_of<T, Op>(operation::reduce_scatter, send, receive, reduce_scatter_limits);
   if (!is_block_of(receive.size(), send.size(), ranks)) {
     mine.cause = length_failure(send.size(), receive.size(),
                                 "send a block of what is received for each rank");
@@ -77,8 +70,7 @@ plan_request reduce_scatter_request(group& ranks, std::span<T const> send, std::
 /// Shapes:      send [ranks * n], receive [n] elements on every rank.
 /// Determinism: as `allreduce_plan`.
 /// Cost:        up to 1 KiB (4 KiB with more ranks than processors) from each rank, one hand-over;
-/// else two. Each rank reads
-///              ranks * n elements and writes n.
+///              else two. Each rank reads ranks * n elements and writes n.
 template <class T, class Op = op::sum>
   requires reduction<Op, T>
 class reduce_scatter_plan : public detail::plan<detail::reduce_scatter_work<T, Op>> {

@@ -85,11 +85,7 @@ class fork_area {
 /// errc::peer_lost once the parent has reaped the dead.
 class fork_oob {
  public:
-  fork_oob(fork_area& area, int rank) noexcept
-      : area_(&area),
-        rank_(rank),
-        fence_(area.lines(), area.words(), rank, fence_algorithm::counter,
-               sync::patience::with_shared_processor()) {}
+  fork_oob(fork_area& area, int rank) noexcept : area_(&area), rank_(rank) {}
 
   [[nodiscard]] int rank() const noexcept { return rank_; }
   [[nodiscard]] int size() const noexcept { return area_->size(); }
@@ -97,12 +93,15 @@ class fork_oob {
   void allgather(std::span<std::byte const> mine, std::span<std::byte> all) {
     if (missing_) fail();
     auto const n = mine.size();
+    // Of this call alone: copies of this bootstrap share the words.
+    sync::fence fence(area_->lines(), area_->words(), rank_, fence_algorithm::counter,
+                      sync::patience::with_shared_processor());
     for (std::size_t at = 0; at < n; at += fork_area::block_bytes) {
       auto const part = mine.subspan(at, std::min(n - at, fork_area::block_bytes));
       // The two sets are used in turn: the next fence says that all have read this one.
       auto const set = sync::load_own(area_->lines()[static_cast<std::size_t>(rank_)].arrived);
       std::ranges::copy(part, area_->block(set, rank_).begin());
-      if (auto const missing = fence_.cross(roll{*area_})) {
+      if (auto const missing = fence.cross(roll{*area_})) {
         missing_ = area_->verdict().settle(*missing);
         fail();
       }
@@ -129,7 +128,6 @@ class fork_oob {
 
   fork_area* area_;
   int rank_;
-  sync::fence fence_;
   std::optional<sync::absence> missing_;
 };
 

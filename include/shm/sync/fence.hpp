@@ -35,8 +35,12 @@ constexpr fence_algorithm choose_fence(fence_algorithm wanted, int ranks, int pr
   return ranks <= processors ? fence_algorithm::dissemination : fence_algorithm::counter;
 }
 
-/// One rank's view of a fence. The state lies in the shared words alone: the number of the last
-/// fence is the rank's own `arrived`. Fences are numbered modulo 2^32.
+/// One rank's view of a fence. The state lies in the shared words: the number of the last fence is
+/// the rank's own `arrived`. Fences are numbered modulo 2^32.
+///
+/// One that is kept for many fences remembers that number: some processors hand a line that was
+/// written and is then read over to the reader altogether, so that reading one's own word again
+/// costs as much as the fence. Nothing else may enter fences of the same words as long as it lives.
 ///
 /// A fence is decided by arrival alone: entering fence k, a rank first stores arrived = k. A waiter
 /// that has waited long looks at all ranks: all have arrived, so the fence has happened; or one
@@ -46,7 +50,12 @@ class fence {
  public:
   fence(std::span<arrival_line> lines, fence_words& words, int rank, fence_algorithm algorithm,
         patience how) noexcept
-      : lines_(lines), words_(&words), rank_(rank), algorithm_(algorithm), patience_(how) {}
+      : lines_(lines),
+        words_(&words),
+        rank_(rank),
+        algorithm_(algorithm),
+        patience_(how),
+        number_(load_own(own().arrived)) {}
 
   /// Enters the next fence and waits until all ranks have.
   ///
@@ -57,7 +66,7 @@ class fence {
   ///           directly or through a chain of ranks.
   template <roll_call Roll>
   std::optional<absence> cross(Roll const& roll) noexcept {
-    auto const number = load_own(own().arrived) + 1;
+    auto const number = ++number_;
     store(own().arrived, number);
     switch (algorithm_) {
       case fence_algorithm::linear:
@@ -150,6 +159,7 @@ class fence {
   int rank_;
   fence_algorithm algorithm_;
   patience patience_;
+  std::uint32_t number_;  ///< of the last fence that this rank has entered
 };
 
 }  // namespace shm::inline v1::sync

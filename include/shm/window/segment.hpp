@@ -123,6 +123,7 @@ class segment {
   void complete() noexcept {
     is_complete_ = true;
     page_bytes_ = smallest_pages();
+    fence_.emplace(lines(), header().fence, rank(), state_->fence_in_use(), state_->patience());
   }
   /// The size in bytes of the smallest pages that any block came in, read anew.
   [[nodiscard]] std::size_t smallest_pages() const noexcept {
@@ -142,8 +143,7 @@ class segment {
   /// Waits until every rank has called it; see `window::fence`.
   void fence() {
     require_whole(operation::fence);
-    sync::fence fence(lines(), header().fence, rank(), state_->fence_in_use(), state_->patience());
-    if (auto const missing = fence.cross(roll{*this})) fail(*missing, operation::fence);
+    if (auto const missing = fence_->cross(roll{*this})) fail(*missing, operation::fence);
   }
 
   /// Waits until this rank and each of `peers` have named each other; see `window::fence`.
@@ -387,8 +387,8 @@ class segment {
   os::mapping mapping_;
   segment_layout layout_;
   sync::signals signals_;
-  /// Of each rank, whether the words of meetings with it, of posts to it and of posts by it are
-  /// populated; empty where creation has populated all.
+  std::optional<sync::fence> fence_;  ///< of all ranks, once the segment is complete
+  /// Of each rank, whether the words shared with it are populated; empty where all are.
   std::vector<bool> can_meet_, can_post_, can_hear_;
   std::optional<sync::absence> missing_;
   std::size_t page_bytes_ = 0;

@@ -15,46 +15,43 @@ import sys
 
 
 def runs(directory):
-    """Returns (rival, file) of every run, those of windows first."""
-    found = []
-    for path in sorted(pathlib.Path(directory).glob("*.*.*")):
-        rival, program, _ = path.name.split(".")
-        found.append((program != "window_against_mpi", rival, path))
-    return [(rival, path) for _, rival, path in sorted(found)]
+    """Returns the file of every run, those of windows first."""
+    return sorted(pathlib.Path(directory).glob("*.*.*"),
+                  key=lambda path: (".window_against_mpi." not in path.name, path.name))
 
 
 def read(directory):
-    """Returns {(operation, ranks): {contender: (label, [µs])}}, in the order of the first run."""
+    """Returns {(operation, ranks, limit): {contender: [µs]}}, in the order of the first run."""
     table = {}
-    for rival, path in runs(directory):
+    for path in runs(directory):
+        rival = path.name.split(".")[0]
         with open(path, newline="") as file:
             rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
         for row in rows:
-            entry = table.setdefault((row["operation"], int(row["ranks"])), {})
-            for key, label, column in (
-                ("ours", "ours", "ours [µs]"),
-                (rival, row["rival"], "rival [µs]"),
-                ("limit", row["limit"], "limit [µs]"),
+            entry = table.setdefault((row["operation"], row["ranks"], row["limit"]), {})
+            for contender, column in (
+                ("ours", "ours [µs]"), (rival, "rival [µs]"), ("limit", "limit [µs]")
             ):
                 value = float(row[column])
                 if not math.isnan(value):
-                    entry.setdefault(key, (label, []))[1].append(value)
+                    entry.setdefault(contender, []).append(value)
     return table
 
 
 def summary(table):
     """Yields a row of text for each operation, the titles first."""
     rivals = sorted({key for entry in table.values() for key in entry} - {"ours", "limit"})
-    yield ["operation", "ranks", "ours [µs]", *(f"{r} [µs]" for r in rivals), "limit [µs]",
+    contenders = ("ours", *rivals, "limit")
+    yield ["operation", "ranks", *(f"{one} [µs]" for one in contenders),
            "best rival/ours [1]", "ours/limit [1]", "limit"]
-    for (operation, ranks), entry in table.items():
-        middle = {key: statistics.median(values) for key, (_, values) in entry.items()}
-        best = min(middle[r] for r in rivals if r in middle)
-        number = lambda key: f"{middle[key]:.4g}" if key in middle else "-"
-        yield [operation, str(ranks), number("ours"), *(number(r) for r in rivals), number("limit"),
+    for (operation, ranks, limit), entry in table.items():
+        middle = {one: statistics.median(values) for one, values in entry.items()}
+        best = min(middle[one] for one in rivals if one in middle)
+        yield [operation, ranks,
+               *(f"{middle[one]:.4g}" if one in middle else "-" for one in contenders),
                f"{best / middle['ours']:.2f}",
                f"{middle['ours'] / middle['limit']:.2f}" if "limit" in middle else "-",
-               entry["limit"][0] if "limit" in entry else "-"]
+               limit or "-"]
 
 
 def main():
